@@ -1,0 +1,1 @@
+"""Thin adapters: protocol in, library call, protocol out; one module per consumer."""

@@ -1,0 +1,265 @@
+"""Every error of the image memory: one tree, a stable code each, the docstring is the message."""
+
+import inspect
+from typing import ClassVar
+
+
+class VisionError(Exception):
+    """Something went wrong in the image memory: {reason}"""
+
+    code: ClassVar[str] = "error"
+    transient: ClassVar[bool] = False
+    """Whether trying the same thing again later can succeed."""
+
+    def __init__(self, **details: object) -> None:
+        template = inspect.cleandoc(type(self).__doc__ or type(self).code)
+        super().__init__(" ".join(template.split()).format(**details))
+        self.details = details
+
+
+class ConfigError(VisionError):
+    """{variable} is not usable: {problem}"""
+
+    code = "config_invalid"
+
+
+class InvalidArgument(VisionError):
+    """{name} is not usable: {problem}"""
+
+    code = "invalid_argument"
+
+
+# --- the image that was handed in ---------------------------------------------------------------
+
+
+class ImageError(VisionError):
+    """The image cannot be kept: {reason}"""
+
+    code = "image_rejected"
+
+
+class PathNotAbsolute(ImageError):
+    """{path} is not an absolute path. Give the full path of the image file."""
+
+    code = "path_not_absolute"
+
+
+class FileMissing(ImageError):
+    """There is no file at {path}. Check the path, or take the screenshot again."""
+
+    code = "file_not_found"
+
+
+class NotAFile(ImageError):
+    """{path} is a {kind}, not a regular file. Give the path of an image file."""
+
+    code = "not_a_file"
+
+
+class FileUnreadable(ImageError):
+    """{path} cannot be read: {reason}. Check its permissions."""
+
+    code = "file_unreadable"
+
+
+class OutsideRoots(ImageError):
+    """{path} lies outside the folders this server may read. Allowed are: {roots}."""
+
+    code = "outside_allowed_roots"
+
+
+class EmptyFile(ImageError):
+    """{path} is empty. Take the screenshot again."""
+
+    code = "empty_file"
+
+
+class TooBig(ImageError):
+    """{path} is larger than {limit} bytes, the limit of MEMINI_IMAGE_MAX_FILE_SIZE. Save a smaller
+    or more compressed version."""
+
+    code = "too_big"
+
+
+class NotAnImage(ImageError):
+    """{path} is not an image this server knows. It keeps PNG, JPEG, WebP, GIF, BMP, TIFF and
+    AVIF files, whatever their name says."""
+
+    code = "not_an_image"
+
+
+class Undecodable(ImageError):
+    """{path} starts like a {format} image but cannot be decoded: {reason}. It is damaged or
+    incomplete; make the file again."""
+
+    code = "undecodable"
+
+
+class TooManyPixels(ImageError):
+    """{path} has {width} x {height} pixels, more than the {limit} that
+    MEMINI_IMAGE_MAX_PIXELS allows. Save a smaller version."""
+
+    code = "too_many_pixels"
+
+
+# --- what is looked up --------------------------------------------------------------------------
+
+
+class ImageNotFound(VisionError):
+    """There is no image {id} in namespace {namespace}. list_images shows what there is."""
+
+    code = "image_not_found"
+
+
+# --- the blob store -----------------------------------------------------------------------------
+
+
+class StoreError(VisionError):
+    """The image store failed: {reason}"""
+
+    code = "store_error"
+
+
+class StorageUnavailable(StoreError):
+    """Nothing was saved: the image folder {path} cannot be written ({reason}). Free some space or
+    set MEMINI_IMAGE_DIR to a folder that can be written, then save again."""
+
+    code = "storage_unavailable"
+    transient = True
+
+
+class BlobMissing(StoreError):
+    """The stored picture {path} is gone. Save the same picture again to bring it back."""
+
+    code = "blob_missing"
+
+
+class BlobCorrupt(StoreError):
+    """The stored picture {path} no longer has the bytes that were saved. Save the same picture
+    again to bring it back."""
+
+    code = "blob_corrupt"
+
+
+# --- the database, the broker and the embedded servers -------------------------------------------
+
+
+class BackendError(VisionError):
+    """The backend failed: {reason}"""
+
+    code = "backend_error"
+
+
+class DatabaseUnavailable(BackendError):
+    """The database cannot be reached ({reason}). Nothing was changed. Run 'vision-worker doctor'
+    to see why, then try again."""
+
+    code = "database_unavailable"
+    transient = True
+
+
+class OutcomeUnknown(BackendError):
+    """The database connection broke in the middle ({reason}), so it is unknown whether this was
+    done. Do it again: an exact repeat is recognised and never stored twice."""
+
+    code = "outcome_unknown"
+    transient = True
+
+
+class SchemaOutdated(BackendError):
+    """The database lacks what this version needs ({reason}). Run 'vision-worker migrate'."""
+
+    code = "schema_outdated"
+
+
+class ExtensionMissing(BackendError):
+    """The database has no pgvector extension and this role may not create it. Ask an administrator
+    to run 'CREATE EXTENSION vector' in database {database}, then run 'vision-worker migrate'."""
+
+    code = "extension_missing"
+
+
+class MigrationConflict(BackendError):
+    """The migrations in this version and in the database differ: {reason}"""
+
+    code = "migration_conflict"
+
+
+class BrokerUnavailable(BackendError):
+    """The broker cannot be reached ({reason}). Saving goes on without it; a worker finds the rows
+    by itself."""
+
+    code = "broker_unavailable"
+    transient = True
+
+
+class LocalServerError(BackendError):
+    """The embedded {server} could not be started: {reason}"""
+
+    code = "local_server_failed"
+
+
+# --- the encoder --------------------------------------------------------------------------------
+
+
+class EncoderError(VisionError):
+    """The encoder failed: {reason}"""
+
+    code = "encoder_error"
+
+
+class EncoderUnavailable(EncoderError):
+    """No encoder can turn the query into a vector now ({reason}). Start 'vision-worker worker' on a
+    host with the model, or wait until it is back, then ask again."""
+
+    code = "encoder_unavailable"
+    transient = True
+
+
+class ModelUnavailable(EncoderError):
+    """The model {model} is neither on this machine nor can it be fetched ({reason}). Set
+    MEMINI_IMAGE_CLIP_MODEL to the folder of a CLIP model, or connect once so that it can be
+    downloaded."""
+
+    code = "model_unavailable"
+    transient = True
+
+
+class ModelUnusable(EncoderError):
+    """The model {model} cannot be used: {reason}"""
+
+    code = "model_unusable"
+
+
+class ModelMismatch(EncoderError):
+    """This database is embedded with {active}, but this worker is set to {configured}. Set
+    MEMINI_IMAGE_CLIP_MODEL and MEMINI_IMAGE_CLIP_FRAMING back, or run 'vision-worker reembed' to
+    change the model; searches go on with the old one until the new one is complete."""
+
+    code = "model_mismatch"
+
+
+class EmbeddingInvalid(EncoderError):
+    """The encoder returned a vector that is not finite for {path}. The picture or the model is
+    damaged."""
+
+    code = "embedding_invalid"
+
+
+class DecoderCrashed(ImageError):
+    """Decoding {path} crashed the decoder ({reason}). The file is damaged or hostile."""
+
+    code = "decoder_crashed"
+
+
+class DecoderTimeout(ImageError):
+    """Decoding {path} took longer than {seconds} seconds and was stopped."""
+
+    code = "decoder_timeout"
+
+
+class Poison(ImageError):
+    """Embedding this picture was begun {attempts} times and never came to an end. It is set
+    aside; 'vision-worker retry --code poison' tries it once more."""
+
+    code = "poison"

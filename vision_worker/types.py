@@ -1,0 +1,126 @@
+"""What the image memory hands out: frozen dataclasses, no behaviour."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+EMBEDDING_DIM = 768
+"""Width of the vector column; shorter embeddings are zero-padded to it."""
+
+Status = Literal["pending", "embedded", "failed"]
+
+
+@dataclass(frozen=True)
+class SaveResult:
+    """A stored blob. ``dimensions`` is (width, height) in pixels, of the first frame."""
+
+    sha256: str
+    file_path: Path
+    mime_type: str
+    file_size_bytes: int
+    dimensions: tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class ImageRecord:
+    """One row of ``memories_image``. ``embedding``, where loaded, has 768 floats."""
+
+    id: str
+    memory_id: str
+    file_path: str
+    sha256: str
+    mime_type: str
+    embedding: list[float] | None = None
+    width: int | None = None
+    height: int | None = None
+    file_size_bytes: int | None = None
+    caption: str | None = None
+    embedding_model: str | None = None
+    tags: list[str] = field(default_factory=list)
+    created_at: str | None = None
+    text: str | None = None
+    source_type: str | None = None
+    source_tool: str | None = None
+    namespace: str = "default"
+    status: Status = "pending"
+    error: str | None = None
+    error_code: str | None = None
+    attempts: int = 0
+    embedded_at: str | None = None
+
+
+@dataclass(frozen=True)
+class SavedImage:
+    """The answer to a save. ``status`` is ``embedded`` at once where the blob already was."""
+
+    memory_id: str
+    image_id: str
+    sha256: str
+    file_path: str
+    status: Status
+    duplicate: bool
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """One hit. ``distance`` is the cosine distance to the query, 0 (same) to 2."""
+
+    memory_id: str
+    image_id: str
+    file_path: str
+    sha256: str
+    caption: str | None
+    distance: float
+    text: str | None = None
+    created_at: str | None = None
+    tags: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class SearchPage:
+    """Hits, nearest first, and how many images under the same filter cannot be ranked yet."""
+
+    hits: list[SearchResult]
+    pending: int
+    failed: int
+
+
+@dataclass(frozen=True)
+class ImageList:
+    """One page of a listing; ``cursor`` asks for the next one, None at the end."""
+
+    images: list[ImageRecord]
+    cursor: str | None
+
+
+@dataclass(frozen=True)
+class ImageFilter:
+    """Which images a search, a listing or a count is about; everything given must hold."""
+
+    tags: tuple[str, ...] = ()
+    source_type: str | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+
+
+@dataclass(frozen=True)
+class QueryVector:
+    """An encoded query: 768 floats and the key of the model that made them."""
+
+    model: str
+    vector: list[float]
+
+
+@dataclass(frozen=True)
+class IndexStatus:
+    """How far embedding has come in one namespace. ``model`` is the active model key."""
+
+    namespace: str
+    model: str | None
+    pending: int
+    embedded: int
+    failed: int
+    oldest_pending_seconds: float | None
+    workers: int
+    ready: bool
