@@ -1,6 +1,7 @@
 """Every error of the image memory: one tree, a stable code each, the docstring is the message."""
 
 import inspect
+from collections.abc import Iterator
 from typing import ClassVar
 
 
@@ -15,6 +16,21 @@ class VisionError(Exception):
         template = inspect.cleandoc(type(self).__doc__ or type(self).code)
         super().__init__(" ".join(template.split()).format(**details))
         self.details = details
+
+    @staticmethod
+    def revive(code: str, message: str) -> "VisionError":
+        """An error that was raised in another process, from what came over the wire."""
+        kind = next((kind for kind in _kinds(VisionError) if kind.code == code), VisionError)
+        error = kind.__new__(kind)
+        Exception.__init__(error, message)
+        error.details = {}
+        return error
+
+
+def _kinds(root: type[VisionError]) -> Iterator[type[VisionError]]:
+    yield root
+    for kind in root.__subclasses__():
+        yield from _kinds(kind)
 
 
 class ConfigError(VisionError):
@@ -141,6 +157,13 @@ class BlobCorrupt(StoreError):
     code = "blob_corrupt"
 
 
+class BlobUnreadable(StoreError):
+    """The stored picture {path} cannot be read just now: {reason}"""
+
+    code = "blob_unreadable"
+    transient = True
+
+
 # --- the database, the broker and the embedded servers -------------------------------------------
 
 
@@ -179,10 +202,47 @@ class ExtensionMissing(BackendError):
     code = "extension_missing"
 
 
+class ExtensionOutdated(BackendError):
+    """The database has pgvector {version}, and 0.8 or newer is needed. Ask an administrator to
+    update it on the server and to run 'ALTER EXTENSION vector UPDATE' in database {database}."""
+
+    code = "extension_outdated"
+
+
+class ExtensionUnavailable(BackendError):
+    """The database server has no pgvector. Install it there (on Debian the package
+    postgresql-NN-pgvector, in a container the image pgvector/pgvector), then run
+    'vision-worker migrate'."""
+
+    code = "extension_unavailable"
+
+
 class MigrationConflict(BackendError):
     """The migrations in this version and in the database differ: {reason}"""
 
     code = "migration_conflict"
+
+
+class ForeignTable(MigrationConflict):
+    """This database is in use by something else: {reason}. Nothing was changed. Give vision-worker
+    another database."""
+
+    code = "foreign_table"
+
+
+class RoleUnprivileged(BackendError):
+    """The database role may not change the schema ({reason}). Nothing was changed. Run
+    'vision-worker migrate' once with the URL of the role that owns the tables."""
+
+    code = "role_unprivileged"
+
+
+class TablesBusy(BackendError):
+    """The tables are held by {holders}, and waiting longer would hold up everyone behind. Nothing
+    was changed. End that session, or run 'vision-worker migrate' again later."""
+
+    code = "tables_busy"
+    transient = True
 
 
 class BrokerUnavailable(BackendError):
@@ -197,6 +257,13 @@ class LocalServerError(BackendError):
     """The embedded {server} could not be started: {reason}"""
 
     code = "local_server_failed"
+
+
+class LocalServerStuck(BackendError):
+    """The embedded {server} (process {pid}) has not ended {seconds} seconds after it was told to.
+    End it with 'kill -9 {pid}'; what it has confirmed is safe on disk."""
+
+    code = "local_server_stuck"
 
 
 # --- the encoder --------------------------------------------------------------------------------

@@ -1,0 +1,2 @@
+DROP TABLE vision_workers;
+DROP TABLE vision_models;

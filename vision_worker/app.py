@@ -1,0 +1,52 @@
+"""The Celery app: queues, JSON only, no results, bounded retries."""
+
+from celery import Celery
+from kombu import Exchange, Queue
+
+EMBED_QUEUE = "embed"
+QUERY_QUEUE = "query"
+EMBED_TASK = "vision_worker.embed"
+ENCODE_TEXT_TASK = "vision_worker.encode_text"
+ENCODE_SQUARES_TASK = "vision_worker.encode_squares"
+KEY_PREFIX = "vision-worker:"
+BELL_SECONDS = 60
+SOCKET_SECONDS = 0.5
+
+
+def celery_app(broker_url: str) -> Celery:
+    """An app on this broker; it connects when something is sent or a worker starts."""
+    app = Celery("vision_worker", broker=broker_url, set_as_current=False)
+    app.conf.update(
+        accept_content=["json"],
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_transport_options={
+            "global_keyprefix": KEY_PREFIX,
+            "max_retries": 0,
+            "socket_connect_timeout": SOCKET_SECONDS,
+            "socket_keepalive": True,
+            "visibility_timeout": 3600,
+        },
+        result_backend=None,
+        task_acks_late=False,
+        task_create_missing_queues=False,
+        task_default_queue=EMBED_QUEUE,
+        task_ignore_result=True,
+        task_publish_retry=False,
+        task_queues=[_queue(EMBED_QUEUE), _queue(QUERY_QUEUE)],
+        task_routes={
+            EMBED_TASK: {"queue": EMBED_QUEUE},
+            ENCODE_TEXT_TASK: {"queue": QUERY_QUEUE},
+            ENCODE_SQUARES_TASK: {"queue": QUERY_QUEUE},
+        },
+        task_serializer="json",
+        worker_enable_remote_control=True,
+        worker_hijack_root_logger=False,
+        worker_prefetch_multiplier=1,
+        worker_redirect_stdouts=False,
+    )
+    return app
+
+
+def _queue(name: str) -> Queue:
+    return Queue(name, Exchange(name), routing_key=name)

@@ -1,0 +1,300 @@
+-- Every statement of the library. A block is found by its name; {name} inserts another block.
+
+-- name: save
+-- One round trip for any number of pictures: memory, image row, vector of an embedded twin, bell.
+-- An exact repeat (same save_key) inserts nothing and comes back as the row that is there.
+WITH given AS (
+    SELECT * FROM jsonb_to_recordset($1::jsonb) AS given (
+        image_id uuid, memory_id uuid, save_key text, namespace text, text text, source_type text,
+        file_path text, sha256 text, mime_type text, width int, height int,
+        file_size_bytes bigint, caption text, source_tool text, tags jsonb, metadata jsonb
+    )
+), image AS (
+    INSERT INTO memories_image (
+        id, memory_id, save_key, namespace, file_path, sha256, mime_type, width, height,
+        file_size_bytes, caption, source_tool, tags, embedding, embedding_model, embedded_at
+    )
+    SELECT
+        given.image_id, given.memory_id, given.save_key, given.namespace, given.file_path,
+        given.sha256, given.mime_type, given.width, given.height, given.file_size_bytes,
+        given.caption, given.source_tool, given.tags, twin.embedding, twin.embedding_model,
+        CASE WHEN twin.embedding IS NOT NULL THEN now() END
+    FROM given
+    LEFT JOIN LATERAL (
+        SELECT embedding, embedding_model
+        FROM memories_image
+        JOIN vision_models ON vision_models.key = embedding_model AND vision_models.active
+        WHERE sha256 = given.sha256
+            AND namespace = given.namespace
+            AND embedding IS NOT NULL
+        LIMIT 1
+    ) AS twin ON true
+    ON CONFLICT (save_key) DO NOTHING
+    RETURNING id, memory_id, save_key, sha256, file_path, embedding_status
+), memory AS (
+    INSERT INTO memories (id, text, source_type, metadata)
+    SELECT given.memory_id, given.text, given.source_type, given.metadata
+    FROM given
+    JOIN image ON image.id = given.image_id
+), healed AS (
+    UPDATE memories_image
+    SET embedding_error = NULL, embedding_error_code = NULL, attempts = 0,
+        next_attempt_at = now(), file_path = given.file_path
+    FROM given
+    WHERE memories_image.sha256 = given.sha256
+        AND memories_image.embedding_error_code IN ('blob_missing', 'blob_corrupt')
+        AND memories_image.embedding IS NULL
+    RETURNING memories_image.id
+), bell AS (
+    SELECT pg_notify('vision_worker_pending', '')
+    WHERE EXISTS (SELECT FROM image WHERE embedding_status = 'pending')
+        OR EXISTS (SELECT FROM healed)
+)
+SELECT
+    image.id, image.memory_id, image.save_key, image.sha256, image.file_path,
+    image.embedding_status, false AS archived, (SELECT count(*) FROM bell) AS rung
+FROM image
+UNION ALL
+SELECT
+    known.id, known.memory_id, known.save_key, known.sha256, known.file_path,
+    CASE WHEN healed.id IS NULL THEN known.embedding_status ELSE 'pending' END,
+    memories.is_archived, 0
+FROM (SELECT DISTINCT save_key FROM given) AS asked
+JOIN memories_image AS known USING (save_key)
+JOIN memories ON memories.id = known.memory_id
+LEFT JOIN healed ON healed.id = known.id
+
+-- name: release_save_keys
+-- Rows of archived memories give up their identity, so that the same picture can be saved anew.
+UPDATE memories_image
+SET save_key = NULL
+FROM memories
+WHERE memories.id = memory_id AND memories.is_archived AND save_key = ANY($1::text[])
+
+-- name: record_columns
+images.id, images.memory_id, images.file_path, images.sha256, images.mime_type, images.width,
+images.height, images.file_size_bytes, images.caption, images.embedding_model,
+images.tags::text AS tags, images.created_at, memories.text, memories.source_type,
+images.source_tool, images.namespace, images.embedding_status, images.embedding_error,
+images.embedding_error_code, images.attempts, images.embedded_at
+
+-- name: get
+SELECT {record_columns}
+FROM memories_image AS images
+JOIN memories ON memories.id = images.memory_id
+WHERE images.namespace = $1 AND (images.id = $2::uuid OR images.memory_id = $3::uuid)
+
+-- name: filtered
+-- $1 namespace, $2 tags (all of), $3 source type, $4 created from, $5 created before
+images.namespace = $1
+AND NOT memories.is_archived
+AND ($2::jsonb IS NULL OR images.tags @> $2::jsonb)
+AND ($3::text IS NULL OR memories.source_type = $3::text)
+AND ($4::timestamptz IS NULL OR images.created_at >= $4::timestamptz)
+AND ($5::timestamptz IS NULL OR images.created_at < $5::timestamptz)
+
+-- name: list_newest
+SELECT {record_columns}
+FROM memories_image AS images
+JOIN memories ON memories.id = images.memory_id
+WHERE {filtered}
+    AND ($6::timestamptz IS NULL
+        OR images.created_at < $6::timestamptz
+        OR (images.created_at = $6::timestamptz AND images.id > $7::uuid))
+ORDER BY images.created_at DESC, images.id
+LIMIT $8
+
+-- name: list_oldest
+SELECT {record_columns}
+FROM memories_image AS images
+JOIN memories ON memories.id = images.memory_id
+WHERE {filtered}
+    AND ($6::timestamptz IS NULL
+        OR images.created_at > $6::timestamptz
+        OR (images.created_at = $6::timestamptz AND images.id < $7::uuid))
+ORDER BY images.created_at, images.id DESC
+LIMIT $8
+
+-- name: delete
+WITH image AS (
+    SELECT id, memory_id, sha256, namespace FROM memories_image
+    WHERE namespace = $1 AND (id = $2::uuid OR memory_id = $3::uuid)
+    FOR UPDATE
+), memory AS (
+    DELETE FROM memories USING image WHERE memories.id = image.memory_id
+)
+SELECT id, memory_id, sha256 FROM image
+
+-- name: is_referenced
+SELECT EXISTS (SELECT FROM memories_image WHERE sha256 = $1)
+
+-- name: counts
+-- What a query needs to know before it encodes anything.
+SELECT
+    (SELECT key FROM vision_models WHERE active) AS model,
+    (SELECT framing FROM vision_models WHERE active) AS framing,
+    (SELECT name FROM vision_models WHERE active) AS model_name,
+    (SELECT input_size FROM vision_models WHERE active) AS input_size,
+    count(*) FILTER (WHERE images.embedding_status = 'pending') AS pending,
+    count(*) FILTER (WHERE images.embedding_status = 'failed') AS failed,
+    EXISTS (
+        SELECT FROM vision_workers
+        WHERE state = 'ready' AND 'query' = ANY(queues)
+            AND last_seen_at > now() - make_interval(secs => $6)
+    ) AS encoder_alive
+FROM memories_image AS images
+JOIN memories ON memories.id = images.memory_id
+WHERE images.embedding_status <> 'embedded' AND {filtered}
+
+-- name: ranked
+images.embedding IS NOT NULL AND images.embedding_model = ANY($6::text[]) AND {filtered}
+
+-- name: count_ranked
+-- Stops counting at $7: it only chooses the plan.
+SELECT count(*) FROM (
+    SELECT FROM memories_image AS images
+    JOIN memories ON memories.id = images.memory_id
+    WHERE {ranked}
+    LIMIT $7
+) AS found
+
+-- name: hit_columns
+images.memory_id, images.id, images.file_path, images.sha256, images.caption, memories.text,
+images.created_at, images.tags::text AS tags
+
+-- name: nearest_exact
+-- Every row under the filter is compared: right for small tables and selective filters.
+WITH candidates AS MATERIALIZED (
+    SELECT {hit_columns}, images.embedding <=> $7::text::vector AS distance
+    FROM memories_image AS images
+    JOIN memories ON memories.id = images.memory_id
+    WHERE {ranked}
+)
+SELECT * FROM candidates ORDER BY distance, id LIMIT $8::int OFFSET $9::int
+
+-- name: nearest_hnsw
+-- The inner order is by distance alone: HNSW is skipped for any other.
+WITH candidates AS MATERIALIZED (
+    SELECT {hit_columns}, images.embedding <=> $7::text::vector AS distance
+    FROM memories_image AS images
+    JOIN memories ON memories.id = images.memory_id
+    WHERE {ranked}
+    ORDER BY images.embedding <=> $7::text::vector
+    LIMIT $8::int + $9::int
+)
+SELECT * FROM candidates ORDER BY distance, id LIMIT $8::int OFFSET $9::int
+
+-- name: embedding_of
+SELECT embedding::text AS embedding, embedding_model, embedding_status
+FROM memories_image WHERE namespace = $1 AND id = $2::uuid
+
+-- name: status
+SELECT
+    (SELECT key FROM vision_models WHERE active) AS model,
+    count(*) FILTER (WHERE embedding_status = 'pending') AS pending,
+    count(*) FILTER (WHERE embedding_status = 'embedded') AS embedded,
+    count(*) FILTER (WHERE embedding_status = 'failed') AS failed,
+    extract(epoch FROM now() - min(created_at) FILTER (WHERE embedding_status = 'pending'))
+        ::float8 AS oldest_pending_seconds,
+    extract(epoch FROM now() - min(claimable_at) FILTER (
+        WHERE embedding_status = 'pending' AND claimable_at <= now()
+    ))::float8 AS oldest_claimable_seconds,
+    (
+        SELECT count(*) FROM vision_workers
+        WHERE state = 'ready' AND last_seen_at > now() - make_interval(secs => $2)
+    ) AS workers
+FROM memories_image
+WHERE namespace = $1
+
+-- name: failures
+SELECT embedding_error_code AS code, count(*) AS images, min(embedding_error) AS example
+FROM memories_image
+WHERE namespace = $1 AND embedding_status = 'failed'
+GROUP BY embedding_error_code ORDER BY images DESC
+
+-- name: claim
+-- Attempts are counted here, before the work: a row that kills its worker is found out.
+UPDATE memories_image
+SET lease_token = $1, lease_expires_at = now() + make_interval(secs => $2),
+    attempts = attempts + 1
+FROM (
+    SELECT id FROM memories_image
+    WHERE embedding_status = 'pending' AND claimable_at <= now()
+    ORDER BY claimable_at
+    LIMIT $3
+    FOR UPDATE SKIP LOCKED
+) AS due
+WHERE memories_image.id = due.id
+RETURNING memories_image.id, file_path, sha256, attempts
+
+-- name: renew
+UPDATE memories_image
+SET lease_expires_at = now() + make_interval(secs => $2)
+WHERE lease_token = ANY($1::uuid[]) AND embedding_status = 'pending'
+
+-- name: complete
+UPDATE memories_image
+SET embedding = done.embedding, embedding_model = $2, embedded_at = now(),
+    embedding_error = NULL, embedding_error_code = NULL, next_attempt_at = NULL,
+    lease_token = NULL, lease_expires_at = NULL
+FROM unnest($3::uuid[], $4::vector[]) AS done (id, embedding)
+WHERE memories_image.id = done.id AND lease_token = $1 AND memories_image.embedding IS NULL
+RETURNING memories_image.id
+
+-- name: fail
+UPDATE memories_image
+SET embedding_error = $3, embedding_error_code = $4,
+    next_attempt_at = now() + make_interval(secs => $5),
+    lease_token = NULL, lease_expires_at = NULL
+WHERE id = $2 AND lease_token = $1 AND embedding IS NULL
+RETURNING id
+
+-- name: release
+-- Given back unharmed: the attempt does not count.
+UPDATE memories_image
+SET attempts = greatest(attempts - 1, 0), lease_token = NULL, lease_expires_at = NULL
+WHERE lease_token = $1 AND id = ANY($2::uuid[]) AND embedding IS NULL
+RETURNING id
+
+-- name: due
+SELECT count(*) FROM memories_image
+WHERE embedding_status = 'pending' AND claimable_at <= now()
+
+-- name: retry
+WITH retried AS (
+    UPDATE memories_image
+    SET embedding_error = NULL, embedding_error_code = NULL, attempts = 0, next_attempt_at = now()
+    WHERE namespace = $1 AND embedding_status = 'failed'
+        AND ($2::text IS NULL OR embedding_error_code = $2::text)
+    RETURNING id
+), bell AS (
+    SELECT pg_notify('vision_worker_pending', '') WHERE EXISTS (SELECT FROM retried)
+)
+SELECT count(*), (SELECT count(*) FROM bell) AS rung FROM retried
+
+-- name: register_model
+-- The first model of a database becomes the active one.
+INSERT INTO vision_models (key, name, source, framing, native_dim, input_size, active)
+SELECT $1, $2, $3, $4, $5, $6, NOT EXISTS (SELECT FROM vision_models WHERE active)
+ON CONFLICT DO NOTHING
+
+-- name: active_model
+SELECT key FROM vision_models WHERE active
+
+-- name: heartbeat
+INSERT INTO vision_workers (id, hostname, pid, model_key, queues, device, state, detail)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+ON CONFLICT (id) DO UPDATE
+SET model_key = excluded.model_key, device = excluded.device, state = excluded.state,
+    detail = excluded.detail, last_seen_at = now()
+
+-- name: farewell
+DELETE FROM vision_workers WHERE id = $1
+
+-- name: workers
+SELECT
+    id::text, hostname, pid, model_key, queues, device, state, detail,
+    extract(epoch FROM now() - last_seen_at)::float8 AS seen_seconds_ago
+FROM vision_workers
+WHERE last_seen_at > now() - make_interval(secs => $1)
+ORDER BY started_at
