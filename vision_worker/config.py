@@ -111,6 +111,13 @@ class VisionConfig(BaseSettings):
     def _blank_is_unset(cls, value: str | None) -> str | None:
         return value or None
 
+    @field_validator("broker_url")
+    @classmethod
+    def _is_redis(cls, value: str | None) -> str | None:
+        if value and not value.startswith(("redis://", "rediss://", "redis+socket://")):
+            raise ValueError("it is not a redis://, rediss:// or redis+socket:// URL")
+        return value
+
     @property
     def resolved_db_url(self) -> str | None:
         """``db_url``, else ``MEMINI_DB_URL`` as it is now; None means the embedded server."""

@@ -9,7 +9,13 @@ from weakref import WeakKeyDictionary
 import asyncpg
 from pgvector.asyncpg import register_vector
 
-from vision_worker.errors import ConfigError, DatabaseUnavailable, OutcomeUnknown, SchemaOutdated
+from vision_worker.errors import (
+    ConfigError,
+    DatabaseUnavailable,
+    InvalidArgument,
+    OutcomeUnknown,
+    SchemaOutdated,
+)
 
 CONNECT_SECONDS = 5.0
 COMMAND_SECONDS = 30.0
@@ -106,6 +112,8 @@ class Database:
                     yield connection
             except STALE as error:
                 raise SchemaOutdated(reason=str(error)) from error
+            except asyncpg.DataError as error:
+                raise _unusable(error) from error
             except (*BROKEN, TimeoutError) as error:
                 # Leaving a transaction on a lost connection hides why it was lost.
                 raise DatabaseUnavailable(reason=_reason(error.__context__ or error)) from error
@@ -117,6 +125,8 @@ class Database:
             return await work(connection)
         except STALE as error:
             raise SchemaOutdated(reason=str(error)) from error
+        except asyncpg.DataError as error:
+            raise _unusable(error) from error
         except asyncpg.InsufficientResourcesError as error:
             raise DatabaseUnavailable(reason=_reason(error)) from error
         except (*BROKEN, TimeoutError) as error:
@@ -161,6 +171,11 @@ async def _prepare(connection: asyncpg.Connection) -> None:
     if schema is None:
         raise SchemaOutdated(reason="the pgvector extension is missing")
     await register_vector(connection, schema=schema)
+
+
+def _unusable(error: asyncpg.DataError) -> InvalidArgument:
+    # Text with a NUL in it or half a surrogate pair is a string in Python, but not in PostgreSQL.
+    return InvalidArgument(name="a value", problem=f"the database cannot take it, {_reason(error)}")
 
 
 def _reason(error: BaseException) -> str:

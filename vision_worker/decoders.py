@@ -4,13 +4,15 @@ import asyncio
 import contextlib
 import json
 import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import DEVNULL, PIPE, Process
 from dataclasses import asdict
 
 from vision_worker.decoder import Raster, Request
-from vision_worker.errors import DecoderCrashed, DecoderTimeout, VisionError
+from vision_worker.errors import DecoderCrashed, DecoderTimeout, DecoderUnavailable, VisionError
+from vision_worker.images import shown
 
 START_SECONDS = 30.0
+END_SECONDS = 1.0
 
 
 class DecoderPool:
@@ -21,52 +23,91 @@ class DecoderPool:
         self._idle: list[Process] = []
         self._places = asyncio.Semaphore(workers)
         self._children: set[Process] = set()
+        self._closed = False
 
     async def decode(self, request: Request) -> list[Raster]:
         """What the request asks for.
 
-        Raises StoreError or ImageError, DecoderCrashed and DecoderTimeout among them.
+        Raises StoreError or ImageError, DecoderCrashed and DecoderTimeout among them, and
+        DecoderUnavailable where that is not the picture's fault.
         """
         async with self._places:
-            child = self._idle.pop() if self._idle else await self._start()
-            healthy = False
+            child = await self._take()
             try:
                 rasters = await asyncio.wait_for(_ask(child, request), self._seconds)
-                healthy = True
-                return rasters
             except VisionError:
-                healthy = True
+                self._idle.append(child)
                 raise
             except TimeoutError:
-                raise DecoderTimeout(path=request.path, seconds=self._seconds) from None
+                await self._end(child)
+                raise DecoderTimeout(path=shown(request.path), seconds=self._seconds) from None
             except (OSError, EOFError, ValueError):
-                await child.wait()
-                raise DecoderCrashed(path=request.path, reason=_ending(child)) from None
-            finally:
-                if healthy:
-                    self._idle.append(child)
-                else:
-                    self._discard(child)
+                reason = await self._ending(child)
+                if self._closed:
+                    raise DecoderUnavailable(reason="it was closed") from None
+                raise DecoderCrashed(path=shown(request.path), reason=reason) from None
+            except BaseException:
+                await self._end(child)
+                raise
+            self._idle.append(child)
+            return rasters
 
     async def close(self) -> None:
-        for child in list(self._children):
-            self._discard(child)
-            await child.wait()
+        """End all children; what is being decoded fails with DecoderUnavailable."""
+        self._closed = True
         self._idle.clear()
+        await asyncio.gather(*(self._end(child) for child in list(self._children)))
+
+    async def _take(self) -> Process:
+        while self._idle:
+            child = self._idle.pop()
+            if child.returncode is None:
+                return child
+            self._children.discard(child)
+        return await self._start()
 
     async def _start(self) -> Process:
-        child = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "vision_worker.decoder", stdin=PIPE, stdout=PIPE
-        )
+        if self._closed:
+            raise DecoderUnavailable(reason="it was closed")
+        # -P: nothing is imported from the folder that the program happens to be started in.
+        command = (sys.executable, "-P", "-m", "vision_worker.decoder", str(self._seconds))
+        try:
+            child = await asyncio.create_subprocess_exec(
+                *command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL
+            )
+        except OSError as error:
+            raise DecoderUnavailable(reason=error.strerror) from None
         self._children.add(child)
         assert child.stdout is not None
-        await asyncio.wait_for(child.stdout.readline(), START_SECONDS)
+        try:
+            greeting = await asyncio.wait_for(child.stdout.readline(), START_SECONDS)
+        except TimeoutError:
+            await self._end(child)
+            raise DecoderUnavailable(reason=f"no start in {START_SECONDS:g} seconds") from None
+        except BaseException:
+            await self._end(child)
+            raise
+        if self._closed:
+            await self._end(child)
+            raise DecoderUnavailable(reason="it was closed")
+        if not greeting:
+            raise DecoderUnavailable(reason=await self._ending(child))
         return child
 
-    def _discard(self, child: Process) -> None:
+    async def _ending(self, child: Process) -> str:
+        """How a child that stopped answering came to its end, by itself if it can."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(child.wait(), END_SECONDS)
+        await self._end(child)
+        code = child.returncode or 0
+        return f"signal {-code}" if code < 0 else f"exit status {code}"
+
+    async def _end(self, child: Process) -> None:
+        if child.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                child.kill()
+        await child.wait()
         self._children.discard(child)
-        with contextlib.suppress(ProcessLookupError):
-            child.kill()
 
 
 async def _ask(child: Process, request: Request) -> list[Raster]:
@@ -81,8 +122,3 @@ async def _ask(child: Process, request: Request) -> list[Raster]:
         Raster(width, height, await child.stdout.readexactly(width * height * 3))
         for width, height in answer["sizes"]
     ]
-
-
-def _ending(child: Process) -> str:
-    code = child.returncode or 0
-    return f"signal {-code}" if code < 0 else f"exit status {code}"

@@ -9,9 +9,11 @@ from PIL import Image
 
 from vision_worker.config import Framing
 from vision_worker.errors import EmbeddingInvalid, InvalidArgument, ModelUnusable
-from vision_worker.images import decode, frame, upright_rgb
+from vision_worker.images import MAX_PIXELS, decode, frame, open_image, shown, upright_rgb
 from vision_worker.models import ModelSource, find_model
 from vision_worker.types import EMBEDDING_DIM
+
+MAX_FILE_SIZE = 100 << 20
 
 if TYPE_CHECKING:
     import numpy as np
@@ -102,8 +104,8 @@ class ClipEmbedder:
         if isinstance(image, Image.Image):
             picture = upright_rgb(image)
         else:
-            with Path(image).open("rb") as file:
-                picture = decode(file, str(image), max_pixels=178_000_000)
+            with open_image(Path(image), max_file_size=MAX_FILE_SIZE) as file:
+                picture = decode(file, shown(image), max_pixels=MAX_PIXELS)
         squares = [square.tobytes() for square in frame(picture, self.framing, self.input_size)]
         vector: list[float] = self.encode_squares([squares])[0].tolist()
         return vector
@@ -116,6 +118,8 @@ class ClipEmbedder:
         """
         import numpy as np
 
+        if not pictures:
+            return np.empty((0, EMBEDDING_DIM), np.float32)
         model, side = self.get_model(), self._input_size
         squares = [
             Image.frombytes("RGB", (side, side), square)
@@ -125,13 +129,13 @@ class ClipEmbedder:
         encoded = _unit(self._encode(model, squares))
         ends = np.cumsum([len(picture) for picture in pictures])
         means = [part.mean(axis=0) for part in np.split(encoded, ends[:-1])]
-        return self._padded(_unit(np.stack(means)))
+        return padded(_unit(np.stack(means)))
 
     def encode_text(self, text: str) -> list[float]:
         """The vector of one sentence, 768 floats."""
         # As a dict: a bare string that looks like a path or an address would be opened.
         encoded = self._encode(self.get_model(), [{"text": text}])
-        vector: list[float] = self._padded(_unit(encoded))[0].tolist()
+        vector: list[float] = padded(_unit(encoded))[0].tolist()
         return vector
 
     def _encode(self, model: "SentenceTransformer", inputs: list[Any]) -> "NDArray[np.float32]":
@@ -143,19 +147,13 @@ class ClipEmbedder:
             raise EmbeddingInvalid(path="a picture or sentence")
         return vectors
 
-    def _padded(self, vectors: "NDArray[np.float32]") -> "NDArray[np.float32]":
-        import numpy as np
-
-        missing = EMBEDDING_DIM - vectors.shape[1]
-        return np.pad(vectors, ((0, 0), (0, missing))) if missing > 0 else vectors
-
     def _load(self) -> "SentenceTransformer":
         source = self.source
         import torch
         from sentence_transformers import SentenceTransformer
         from transformers.utils import logging as transformers_logging
 
-        transformers_logging.disable_progress_bar()
+        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
         device = self.device
         dtype = torch.float16 if device.startswith("cuda") else torch.float32
@@ -166,8 +164,9 @@ class ClipEmbedder:
                 local_files_only=True,
                 model_kwargs={"dtype": dtype},
             )
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
-            raise ModelUnusable(model=self.model_name, reason=str(error)[:300]) from error
+        except Exception as error:
+            reason = " ".join(str(error).split())[:300] or type(error).__name__
+            raise ModelUnusable(model=self.model_name, reason=reason) from error
         model.eval()
         self._input_size = _input_size(model, self.model_name)
         blank = Image.new("RGB", (self._input_size, self._input_size))
@@ -176,6 +175,13 @@ class ClipEmbedder:
             reason = f"its vectors have {self._native_dim} dimensions, more than {EMBEDDING_DIM}"
             raise ModelUnusable(model=self.model_name, reason=reason)
         return model
+
+
+def padded(vectors: "NDArray[np.float32]") -> "NDArray[np.float32]":
+    """Rows of at most 768 numbers with zeros behind them: (n, 768); cosines stay what they are."""
+    import numpy as np
+
+    return np.pad(vectors, ((0, 0), (0, EMBEDDING_DIM - vectors.shape[1])))
 
 
 def _unit(vectors: "NDArray[np.float32]") -> "NDArray[np.float32]":
@@ -190,5 +196,5 @@ def _input_size(model: "SentenceTransformer", name: str) -> int:
     processor = getattr(getattr(model[0], "processor", None), "image_processor", None)
     if processor is None:
         raise ModelUnusable(model=name, reason="it takes no pictures")
-    size = processor.crop_size or processor.size
+    size = getattr(processor, "crop_size", None) or processor.size
     return int(size["height"] if "height" in size else size["shortest_edge"])

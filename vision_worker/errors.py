@@ -325,6 +325,13 @@ class DecoderTimeout(ImageError):
     code = "decoder_timeout"
 
 
+class DecoderUnavailable(StoreError):
+    """Pictures cannot be decoded just now: no decoder process can run ({reason})."""
+
+    code = "decoder_unavailable"
+    transient = True
+
+
 class Poison(ImageError):
     """Embedding this picture was begun {attempts} times and never came to an end. It is set
     aside; 'vision-worker retry --code poison' tries it once more."""

@@ -4,64 +4,21 @@ import contextlib
 import fcntl
 import hashlib
 import os
-import pwd
 import secrets
 import shutil
 import stat
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from vision_worker.errors import LocalServerError
+from vision_worker.local_account import account
 
 LOCK_SECONDS = 120.0
 POLL_SECONDS = 0.01
 SOCKET_PATH_BYTES = 103
 """What every system takes for a unix socket; Linux alone would take 107."""
 SOCKET_NAME_BYTES = len("/.s.PGSQL.5432")
-ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C.UTF-8", "TZ": "UTC"}
-
-
-@dataclass(frozen=True)
-class Account:
-    """The user under whom the servers run: root steps down, anyone else is that user."""
-
-    uid: int
-    gid: int
-    name: str
-
-    @property
-    def steps_down(self) -> bool:
-        return self.uid != os.geteuid()
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """What subprocess needs to run something as this account, apart from its caller."""
-        apart: dict[str, Any] = {
-            "cwd": "/",
-            "env": ENVIRONMENT,
-            "start_new_session": True,
-            "umask": 0o077,
-        }
-        if self.steps_down:
-            apart |= {"user": self.uid, "group": self.gid, "extra_groups": []}
-        return apart
-
-
-def account() -> Account:
-    """Raises LocalServerError for root on a system with neither a postgres nor a nobody user."""
-    if os.geteuid() != 0:
-        return Account(os.geteuid(), os.getegid(), str(os.geteuid()))
-    for name in ("postgres", "nobody"):
-        with contextlib.suppress(KeyError):
-            entry = pwd.getpwnam(name)
-            return Account(entry.pw_uid, entry.pw_gid, name)
-    raise LocalServerError(
-        server="servers", reason="root may not run them, and there is no user postgres or nobody"
-    )
 
 
 class StateFolder:
@@ -69,19 +26,19 @@ class StateFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
-        self.account = account()
+        self.account = account(self.path)
 
     @property
     def sockets(self) -> Path:
         """Folder of the unix sockets: in the state folder, or a short one where that is too deep
         or has a comma, which would end the path in a connection URL."""
         inside = self.path / "run"
-        if len(os.fsencode(inside)) + SOCKET_NAME_BYTES <= SOCKET_PATH_BYTES and "," not in str(
-            inside
-        ):
+        length = len(os.fsencode(inside)) + SOCKET_NAME_BYTES
+        if length <= SOCKET_PATH_BYTES and "," not in str(inside):
             return inside
-        named = hashlib.sha256(f"{self.account.uid}:{self.path}".encode(errors="surrogateescape"))
-        return Path("/tmp").resolve() / f"vision-worker-{named.hexdigest()[:16]}"
+        identity = os.fsencode(f"{self.account.uid}:{self.path}")
+        named = hashlib.sha256(identity).hexdigest()[:16]
+        return Path("/tmp").resolve() / f"vision-worker-{named}"
 
     @property
     def trusted(self) -> bool:
@@ -165,12 +122,21 @@ class StateFolder:
         fresh = path.with_name(path.name + ".new")
         fresh.unlink(missing_ok=True)
         handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(handle, "w") as file:
+        with os.fdopen(handle, "wb") as file:
             os.fchown(handle, uid, -1)
-            file.write(text)
+            file.write(os.fsencode(text))
             file.flush()
             os.fsync(handle)
+        self.rename(fresh, path)
+
+    def rename(self, fresh: Path, path: Path) -> None:
+        """Give something in the state folder its name, for good once this returns."""
         fresh.rename(path)
+        handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
     def reachable(self, site: Path, parts: Sequence[str], program: str) -> Path:
         """The path of ``site/program``, or of a copy if the account cannot run it where it is.
@@ -178,7 +144,7 @@ class StateFolder:
         The copy holds ``parts`` of ``site`` at the same depth, since programs find their
         libraries from where they lie. It is made anew when the program has changed.
         """
-        if self.can_run(site / program):
+        if self.account.can_run(site / program):
             return site / program
         copy = self.path / "programs" / Path(program).name
         source = (site / program).stat()
@@ -198,27 +164,6 @@ class StateFolder:
             fresh.rename(copy)
         return copy / program
 
-    def can_run(self, program: Path) -> bool:
-        try:
-            return self.run([str(program), "--version"]).returncode == 0
-        except PermissionError:
-            return False
-
-    def run(
-        self, command: Sequence[str], *, text: str = "", pass_fds: Sequence[int] = ()
-    ) -> subprocess.CompletedProcess[str]:
-        """Run something short as the account; ``stdout`` has all that it said."""
-        return subprocess.run(
-            command,
-            input=text,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            pass_fds=pass_fds,
-            **self.account.options,
-        )
-
     def _is_private(self, folder: Path) -> bool:
         try:
             info = folder.lstat()
@@ -228,9 +173,9 @@ class StateFolder:
         return mine and stat.S_ISDIR(info.st_mode) and stat.S_IMODE(info.st_mode) == 0o700
 
     def _check_reach(self, parent: Path) -> None:
-        if not self.account.steps_down:
+        if not self.account.steps_down or not parent.is_dir():
             return
-        if self.run(["/bin/sh", "-c", 'cd -- "$1"', "sh", str(parent)]).returncode != 0:
+        if self.account.run(["/bin/sh", "-c", 'cd -- "$1"', "sh", str(parent)]).returncode != 0:
             raise LocalServerError(
                 server="servers",
                 reason=f"they run as the user {self.account.name}, since root may not run them, "

@@ -83,7 +83,7 @@ class Postgres(Server):
     def _programs(self) -> Path:
         if self.config.postgres_bin:
             programs = Path(self.config.postgres_bin).expanduser().absolute()
-            if not self.folder.can_run(programs / "postgres"):
+            if not self.folder.account.can_run(programs / "postgres"):
                 raise self.failure(
                     f"the user {self.folder.account.name} cannot run {programs / 'postgres'}, "
                     "which MEMINI_IMAGE_POSTGRES_BIN names"
@@ -96,12 +96,13 @@ class Postgres(Server):
                 "MEMINI_IMAGE_DB_URL to a PostgreSQL that you have"
             )
         package = Path(wheel.origin).parent
-        parts = (f"{package.name}/pginstall", f"{package.name}.libs", f"{package.name}/.dylibs")
+        installed = [f"{package.name}/pginstall/{part}" for part in ("bin", "lib", "share")]
+        parts = [*installed, f"{package.name}.libs", f"{package.name}/.dylibs"]
         program = f"{package.name}/pginstall/bin/postgres"
         return self.folder.reachable(package.parent, parts, program).parent
 
     def _check_version(self, programs: Path) -> None:
-        said = self.folder.run([str(programs / "postgres"), "--version"]).stdout
+        said = self.folder.account.run([str(programs / "postgres"), "--version"]).stdout
         found = re.search(r"\) (\d+)", said)
         program = found[1] if found else said.strip()
         data = (self.data / "PG_VERSION").read_text().strip()
@@ -114,8 +115,8 @@ class Postgres(Server):
             )
 
     def _create(self, programs: Path, lifeline: int) -> None:
-        """Both steps in a folder that gets its name last, so nothing half is ever taken for
-        data."""
+        """All in a folder that gets its name last, so nothing half is ever taken for data, and
+        synced once before that."""
         fresh = self.data.with_name("postgres.new")
         shutil.rmtree(fresh, ignore_errors=True)
         secret = self.folder.path / "postgres.password"
@@ -130,21 +131,20 @@ class Postgres(Server):
                     "--auth=scram-sha-256",
                     "--encoding=UTF8",
                     "--locale=C.UTF-8",
+                    "--no-sync",
                 ],
                 lifeline,
             )
-            self._tool(
-                [str(programs / "postgres"), "--single", "-D", str(fresh), "template1"],
-                lifeline,
-                text=f"CREATE DATABASE {DATABASE};\n",
-            )
-            fresh.rename(self.data)
+            single = [str(programs / "postgres"), "--single", "-D", str(fresh), "-F", "template1"]
+            self._tool(single, lifeline, text=f"CREATE DATABASE {DATABASE};\n")
+            self._tool([str(programs / "initdb"), "--sync-only", f"--pgdata={fresh}"], lifeline)
+            self.folder.rename(fresh, self.data)
         finally:
             secret.unlink(missing_ok=True)
             shutil.rmtree(fresh, ignore_errors=True)
 
     def _tool(self, command: Sequence[str], lifeline: int, text: str = "") -> None:
-        done = self.folder.run(command, text=text, pass_fds=[lifeline])
+        done = self.folder.account.run(command, text=text, pass_fds=[lifeline])
         # A single-user server goes on to the end of its input after an error.
         if done.returncode != 0 or "ERROR:" in done.stdout:
             said = last_lines(done.stdout.splitlines())

@@ -57,7 +57,7 @@ class Valkey(Server):
     def _program(self) -> Path:
         if self.config.valkey_bin:
             program = Path(self.config.valkey_bin).expanduser().absolute()
-            if not self.folder.can_run(program):
+            if not self.folder.account.can_run(program):
                 raise self.failure(
                     f"the user {self.folder.account.name} cannot run {program}, which "
                     "MEMINI_IMAGE_VALKEY_BIN names"

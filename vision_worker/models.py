@@ -1,7 +1,6 @@
 """Where a CLIP model comes from: a folder, the local hub cache, or the hub itself."""
 
 import hashlib
-import os
 import threading
 import time
 from dataclasses import dataclass
@@ -11,7 +10,8 @@ from vision_worker.errors import ModelUnavailable, ModelUnusable
 
 PROBE_SECONDS = 1.5
 REMEMBER_SECONDS = 60.0
-WEIGHTS = ("*.safetensors", "*.bin", "*.json", "*.txt", "*.model")
+WEIGHTS = (".safetensors", ".bin")
+MODEL_FILES = (*WEIGHTS, ".json", ".txt", ".model")
 
 _failures: dict[str, tuple[float, str]] = {}
 
@@ -31,11 +31,8 @@ def find_model(name: str) -> ModelSource:
     Raises ModelUnavailable within about two seconds where the hub cannot be reached, and
     remembers that for a minute; ModelUnusable for a folder that holds no model.
     """
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        return ModelSource(folder.resolve().name, _digest(folder), folder.resolve())
-    if os.sep in name and (folder.is_absolute() or name.startswith((".", "~"))):
-        raise ModelUnavailable(model=name, reason="there is no such folder")
+    if (folder := _folder(name)) is not None:
+        return ModelSource(folder.name, _digest(folder), folder)
     failed_at, reason = _failures.get(name, (0.0, ""))
     if reason and time.monotonic() - failed_at < REMEMBER_SECONDS:
         raise ModelUnavailable(model=name, reason=reason)
@@ -47,21 +44,36 @@ def find_model(name: str) -> ModelSource:
     return ModelSource(name, path.name[:12], path)
 
 
+def _folder(name: str) -> Path | None:
+    try:
+        folder = Path(name).expanduser()
+        if name.strip() and folder.is_dir():
+            return folder.resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ModelUnavailable(model=name, reason=_first_line(error)) from None
+    if not name.strip() or folder.is_absolute() or name.startswith((".", "~")):
+        raise ModelUnavailable(model=name, reason="there is no such folder")
+    return None
+
+
 def _from_hub(repository: str, name: str) -> Path:
     from huggingface_hub import constants, snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(repository, local_files_only=True))
-    except (LocalEntryNotFoundError, OSError):
-        if constants.is_offline_mode():
-            raise ModelUnavailable(
-                model=name, reason="it is not in the local cache and HF_HUB_OFFLINE is set"
-            ) from None
+        cached = Path(snapshot_download(repository, local_files_only=True))
+        if _weights(cached):
+            return cached
+    except ValueError as error:
+        raise ModelUnavailable(model=name, reason=_first_line(error)) from None
+    except OSError:
+        pass
+    if constants.is_offline_mode():
+        reason = "it is not whole in the local cache and HF_HUB_OFFLINE is set"
+        raise ModelUnavailable(model=name, reason=reason)
     _probe(repository, name)
     try:
         return Path(snapshot_download(repository))
-    except (HfHubHTTPError, OSError) as error:
+    except Exception as error:
         raise ModelUnavailable(model=name, reason=_first_line(error)) from None
 
 
@@ -69,34 +81,40 @@ def _probe(repository: str, name: str) -> None:
     """Ask the hub for the model in a bounded time: its own client would try for over a minute."""
     from huggingface_hub import HfApi
 
-    failure: list[str] = ["the model hub does not answer"]
+    answered = threading.Event()
+    failures: list[str] = []
 
     def ask() -> None:
         try:
             HfApi().model_info(repository, timeout=PROBE_SECONDS)
-            failure.clear()
         except Exception as error:
-            failure[0] = _first_line(error)
+            failures.append(_first_line(error))
+        answered.set()
 
     # In a thread, since a name lookup that hangs obeys no time-out.
-    thread = threading.Thread(target=ask, name="hub-probe", daemon=True)
-    thread.start()
-    thread.join(PROBE_SECONDS + 0.3)
-    if failure:
-        raise ModelUnavailable(model=name, reason=failure[0])
+    threading.Thread(target=ask, name="hub-probe", daemon=True).start()
+    if not answered.wait(PROBE_SECONDS + 0.3):
+        raise ModelUnavailable(model=name, reason="the model hub does not answer")
+    if failures:
+        raise ModelUnavailable(model=name, reason=failures[0])
+
+
+def _weights(folder: Path) -> bool:
+    return any(file.suffix in WEIGHTS for file in folder.rglob("*"))
 
 
 def _digest(folder: Path) -> str:
-    files = sorted({file for pattern in WEIGHTS for file in folder.rglob(pattern)})
-    if not any(file.suffix in (".safetensors", ".bin") for file in files):
-        raise ModelUnusable(model=folder, reason="the folder holds no weights")
     digest = hashlib.sha256()
-    for file in files:
-        if file.name == "results.json":
-            continue
-        digest.update(str(file.relative_to(folder)).encode())
-        with file.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    try:
+        if not _weights(folder):
+            raise ModelUnusable(model=folder, reason="the folder holds no weights")
+        for file in sorted(folder.rglob("*")):
+            if file.suffix in MODEL_FILES and file.name != "results.json" and file.is_file():
+                digest.update(str(file.relative_to(folder)).encode())
+                with file.open("rb") as stream:
+                    digest.update(hashlib.file_digest(stream, "sha256").digest())
+    except OSError as error:
+        raise ModelUnusable(model=folder, reason=_first_line(error)) from None
     return digest.hexdigest()[:12]
 
 

@@ -87,7 +87,7 @@ WHERE images.namespace = $1 AND (images.id = $2::uuid OR images.memory_id = $3::
 -- name: filtered
 -- $1 namespace, $2 tags (all of), $3 source type, $4 created from, $5 created before
 images.namespace = $1
-AND NOT memories.is_archived
+AND memories.is_archived IS NOT TRUE
 AND ($2::jsonb IS NULL OR images.tags @> $2::jsonb)
 AND ($3::text IS NULL OR memories.source_type = $3::text)
 AND ($4::timestamptz IS NULL OR images.created_at >= $4::timestamptz)
@@ -98,9 +98,8 @@ SELECT {record_columns}
 FROM memories_image AS images
 JOIN memories ON memories.id = images.memory_id
 WHERE {filtered}
-    AND ($6::timestamptz IS NULL
-        OR images.created_at < $6::timestamptz
-        OR (images.created_at = $6::timestamptz AND images.id > $7::uuid))
+    AND ($6::timestamptz IS NULL OR images.created_at <= $6::timestamptz)
+    AND ($7::uuid IS NULL OR images.created_at < $6::timestamptz OR images.id > $7::uuid)
 ORDER BY images.created_at DESC, images.id
 LIMIT $8
 
@@ -109,9 +108,8 @@ SELECT {record_columns}
 FROM memories_image AS images
 JOIN memories ON memories.id = images.memory_id
 WHERE {filtered}
-    AND ($6::timestamptz IS NULL
-        OR images.created_at > $6::timestamptz
-        OR (images.created_at = $6::timestamptz AND images.id < $7::uuid))
+    AND ($6::timestamptz IS NULL OR images.created_at >= $6::timestamptz)
+    AND ($7::uuid IS NULL OR images.created_at > $6::timestamptz OR images.id < $7::uuid)
 ORDER BY images.created_at, images.id DESC
 LIMIT $8
 
@@ -129,82 +127,120 @@ SELECT id, memory_id, sha256 FROM image
 SELECT EXISTS (SELECT FROM memories_image WHERE sha256 = $1)
 
 -- name: counts
--- What a query needs to know before it encodes anything.
+-- What a query needs to know before it encodes anything. Each branch reads its partial index.
+WITH waiting AS (
+    SELECT images.embedding_status AS status
+    FROM memories_image AS images
+    JOIN memories ON memories.id = images.memory_id
+    WHERE images.embedding_status = 'pending' AND {filtered}
+    UNION ALL
+    SELECT images.embedding_status
+    FROM memories_image AS images
+    JOIN memories ON memories.id = images.memory_id
+    WHERE images.embedding_status = 'failed' AND {filtered}
+)
 SELECT
-    (SELECT key FROM vision_models WHERE active) AS model,
-    (SELECT framing FROM vision_models WHERE active) AS framing,
-    (SELECT name FROM vision_models WHERE active) AS model_name,
-    (SELECT input_size FROM vision_models WHERE active) AS input_size,
-    count(*) FILTER (WHERE images.embedding_status = 'pending') AS pending,
-    count(*) FILTER (WHERE images.embedding_status = 'failed') AS failed,
+    models.key AS model, models.name AS model_name, models.framing, models.input_size,
+    (SELECT count(*) FROM waiting WHERE status = 'pending') AS pending,
+    (SELECT count(*) FROM waiting WHERE status = 'failed') AS failed,
     EXISTS (
         SELECT FROM vision_workers
         WHERE state = 'ready' AND 'query' = ANY(queues)
             AND last_seen_at > now() - make_interval(secs => $6)
     ) AS encoder_alive
-FROM memories_image AS images
-JOIN memories ON memories.id = images.memory_id
-WHERE images.embedding_status <> 'embedded' AND {filtered}
+FROM (SELECT) AS always
+LEFT JOIN vision_models AS models ON models.active
 
 -- name: ranked
-images.embedding IS NOT NULL AND images.embedding_model = ANY($6::text[]) AND {filtered}
+-- $6 names of the model, $7 an image to leave out
+images.embedding IS NOT NULL
+AND images.embedding_model = ANY($6::text[])
+AND ($7::uuid IS NULL OR images.id <> $7::uuid)
+AND {filtered}
 
 -- name: count_ranked
--- Stops counting at $7: it only chooses the plan.
+-- Stops counting at $8: it only chooses the plan.
 SELECT count(*) FROM (
     SELECT FROM memories_image AS images
     JOIN memories ON memories.id = images.memory_id
     WHERE {ranked}
-    LIMIT $7
+    LIMIT $8
 ) AS found
 
--- name: hit_columns
-images.memory_id, images.id, images.file_path, images.sha256, images.caption, memories.text,
-images.created_at, images.tags::text AS tags
+-- name: candidate
+images.id, images.embedding <=> $8::text::vector AS distance
+
+-- name: hits
+-- One page of the candidates. A vector of zeros has no distance (NaN) to anything.
+SELECT
+    images.memory_id, images.id, images.file_path, images.sha256, images.caption, memories.text,
+    images.created_at, images.tags::text AS tags, page.distance,
+    (SELECT count(*) FROM candidates) AS candidates
+FROM (
+    SELECT * FROM candidates
+    WHERE distance < 'NaN'
+    ORDER BY distance, id
+    LIMIT $9::int OFFSET $10::int
+) AS page
+JOIN memories_image AS images USING (id)
+JOIN memories ON memories.id = images.memory_id
+ORDER BY page.distance, images.id
 
 -- name: nearest_exact
 -- Every row under the filter is compared: right for small tables and selective filters.
 WITH candidates AS MATERIALIZED (
-    SELECT {hit_columns}, images.embedding <=> $7::text::vector AS distance
+    SELECT {candidate}
     FROM memories_image AS images
     JOIN memories ON memories.id = images.memory_id
     WHERE {ranked}
 )
-SELECT * FROM candidates ORDER BY distance, id LIMIT $8::int OFFSET $9::int
+{hits}
 
 -- name: nearest_hnsw
 -- The inner order is by distance alone: HNSW is skipped for any other.
 WITH candidates AS MATERIALIZED (
-    SELECT {hit_columns}, images.embedding <=> $7::text::vector AS distance
+    SELECT {candidate}
     FROM memories_image AS images
     JOIN memories ON memories.id = images.memory_id
     WHERE {ranked}
-    ORDER BY images.embedding <=> $7::text::vector
-    LIMIT $8::int + $9::int
+    ORDER BY images.embedding <=> $8::text::vector
+    LIMIT $11::int
 )
-SELECT * FROM candidates ORDER BY distance, id LIMIT $8::int OFFSET $9::int
+{hits}
 
 -- name: embedding_of
 SELECT embedding::text AS embedding, embedding_model, embedding_status
 FROM memories_image WHERE namespace = $1 AND id = $2::uuid
 
 -- name: status
+-- The embedded rows are those that are not in the two partial indexes: none of them is read.
+WITH pending AS (
+    SELECT
+        count(*) AS images,
+        extract(epoch FROM now() - min(created_at))::float8 AS seconds,
+        extract(epoch FROM now() - min(claimable_at))::float8 AS claimable_seconds
+    FROM memories_image
+    WHERE namespace = $1 AND embedding_status = 'pending'
+), failed AS (
+    SELECT count(*) AS images
+    FROM memories_image
+    WHERE namespace = $1 AND embedding_status = 'failed'
+), every AS (
+    SELECT count(*) AS images FROM memories_image WHERE namespace = $1
+)
 SELECT
     (SELECT key FROM vision_models WHERE active) AS model,
-    count(*) FILTER (WHERE embedding_status = 'pending') AS pending,
-    count(*) FILTER (WHERE embedding_status = 'embedded') AS embedded,
-    count(*) FILTER (WHERE embedding_status = 'failed') AS failed,
-    extract(epoch FROM now() - min(created_at) FILTER (WHERE embedding_status = 'pending'))
-        ::float8 AS oldest_pending_seconds,
-    extract(epoch FROM now() - min(claimable_at) FILTER (
-        WHERE embedding_status = 'pending' AND claimable_at <= now()
-    ))::float8 AS oldest_claimable_seconds,
+    pending.images AS pending,
+    every.images - pending.images - failed.images AS embedded,
+    failed.images AS failed,
+    pending.seconds AS oldest_pending_seconds,
+    CASE WHEN pending.claimable_seconds >= 0 THEN pending.claimable_seconds END
+        AS oldest_claimable_seconds,
     (
         SELECT count(*) FROM vision_workers
         WHERE state = 'ready' AND last_seen_at > now() - make_interval(secs => $2)
     ) AS workers
-FROM memories_image
-WHERE namespace = $1
+FROM pending, failed, every
 
 -- name: failures
 SELECT embedding_error_code AS code, count(*) AS images, min(embedding_error) AS example

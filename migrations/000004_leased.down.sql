@@ -1,0 +1,1 @@
+DROP INDEX memories_image_leased;

@@ -1,0 +1,1 @@
+"""The demonstration: drawn screens, a tiny CLIP that knows them, and ``make demo``."""
