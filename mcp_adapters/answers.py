@@ -5,12 +5,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from mcp_adapters.sdk import Answer
 from vision_worker.types import ImageList, ImageRecord, IndexStatus, SavedImage, SearchPage
 
 Status = Literal["pending", "embedded", "failed"]
 
 
-class Saved(BaseModel):
+class Saved(Answer):
     """A picture that is durably kept."""
 
     memory_id: str
@@ -39,7 +40,7 @@ class Hit(BaseModel):
     tags: list[str]
 
 
-class Hits(BaseModel):
+class Hits(Answer):
     """Found pictures, nearest first, and how many could not be ranked."""
 
     result: list[Hit]
@@ -52,7 +53,7 @@ class Hits(BaseModel):
         return cls(result=hits, pending=page.pending, failed=page.failed)
 
 
-class ImageDetails(BaseModel):
+class ImageDetails(Answer):
     """Everything known about one kept picture."""
 
     image_id: str
@@ -83,7 +84,7 @@ class ImageDetails(BaseModel):
         return set(cls.model_fields)
 
 
-class Listing(BaseModel):
+class Listing(Answer):
     """One page of kept pictures in order of time."""
 
     result: list[ImageDetails]
@@ -94,14 +95,14 @@ class Listing(BaseModel):
         return cls(result=[ImageDetails.of(image) for image in page.images], cursor=page.cursor)
 
 
-class Deleted(BaseModel):
+class Deleted(Answer):
     """A picture that is gone, with its memory."""
 
     image_id: str
     deleted: bool
 
 
-class IndexState(BaseModel):
+class IndexState(Answer):
     """How far embedding has come."""
 
     namespace: str

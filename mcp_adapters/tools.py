@@ -6,16 +6,19 @@ import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from mcp_adapters.answers import Deleted, Hits, ImageDetails, IndexState, Listing, Saved
 from mcp_adapters.sdk import (
+    Answer,
     CallToolResult,
     ImageContent,
     ResourceError,
+    Tool,
     annotations,
+    servable,
     text,
     tool_result,
 )
@@ -27,7 +30,6 @@ from vision_worker.views import FULL_SIDE, THUMBNAIL_SIDE
 
 logger = logging.getLogger(__name__)
 
-Tool = TypeVar("Tool", bound=Callable[..., Awaitable[CallToolResult]])
 OpenFront = Callable[[], Awaitable[Front]]
 Tags = Annotated[list[str] | None, Field(description="only pictures that carry all of these tags")]
 Limit = Annotated[int, Field(description="how many at most, 1 to 1000")]
@@ -50,7 +52,7 @@ def register_tools(server: Any, open_front: OpenFront) -> None:
         decorate: Callable[[Tool], Tool] = server.tool(
             title=title, annotations=annotations(title, **hints)
         )
-        return decorate
+        return lambda function: decorate(servable(function))
 
     @tool("Save a picture", idempotent=True)
     async def save_image_memory(
@@ -216,7 +218,7 @@ def register_tools(server: Any, open_front: OpenFront) -> None:
             raise ResourceError(f"{error.code}: {error}") from None
 
 
-def _structured(answer: BaseModel, *blocks: Any) -> CallToolResult:
+def _structured(answer: Answer, *blocks: Any) -> CallToolResult:
     values = answer.model_dump(mode="json")
     return tool_result([text(json.dumps(values, ensure_ascii=False)), *blocks], values)
 

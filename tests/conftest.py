@@ -22,20 +22,15 @@ from vision_worker.front import Front
 from vision_worker.migrate import migrate
 
 os.environ["HF_HUB_OFFLINE"] = "1"
-
-
-@pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No setting of the person who runs the tests reaches them."""
-    for name in os.environ:
-        if name.startswith("MEMINI_"):
-            monkeypatch.delenv(name)
+# No setting of the person who runs the tests reaches them.
+for name in [name for name in os.environ if name.startswith("MEMINI_")]:
+    del os.environ[name]
 
 
 @pytest.fixture(scope="session")
 def state_dir() -> Iterator[Path]:
     # Not below pytest's own folder: as root, the servers run as a user who cannot enter that one.
-    folder = Path(tempfile.mkdtemp(prefix="vision-worker-tests-"))
+    folder = Path(tempfile.mkdtemp(prefix="vision-worker-tests-", dir="/tmp"))
     yield folder
     local.stop(VisionConfig(state_dir=str(folder)))
     shutil.rmtree(folder, ignore_errors=True)

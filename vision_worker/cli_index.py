@@ -10,6 +10,7 @@ import typer
 from vision_worker import console
 from vision_worker.cli_run import EXIT_PENDING, AsJson, with_front
 from vision_worker.front import Front
+from vision_worker.reembed import aim, reembedding_progress
 from vision_worker.types import IndexStatus
 
 POLL_SECONDS = 0.2
@@ -78,6 +79,28 @@ def retry(
             console.say_json({"retried": count})
         else:
             console.say(f"{count} pictures are pending again.")
+
+    with_front(work, as_json=as_json)
+
+
+@app.command()
+def reembed(
+    to: Annotated[str | None, typer.Option(help="Key of the model, as its worker tells.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change the model: embed every picture anew in the background, then switch at once."""
+
+    async def work(front: Front) -> None:
+        model = await aim(front.database, to)
+        progress = await reembedding_progress(front.database, model)
+        if as_json:
+            console.say_json({"model": model, **asdict(progress)})
+        else:
+            console.say(
+                f"{progress.total - progress.done} pictures are embedded anew with {model};"
+                " searches use the old model until all are done. 'vision-worker status' shows"
+                " the model in use."
+            )
 
     with_front(work, as_json=as_json)
 

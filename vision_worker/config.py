@@ -15,7 +15,6 @@ ALLOWED_CLIP_MODELS = frozenset(
     {
         "clip-ViT-B-16",
         "clip-ViT-B-32",
-        "clip-ViT-B-32-multilingual-v1",
         "clip-ViT-L-14",
     }
 )

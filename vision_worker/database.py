@@ -130,6 +130,8 @@ class Database:
         except asyncpg.InsufficientResourcesError as error:
             raise DatabaseUnavailable(reason=_reason(error)) from error
         except (*BROKEN, TimeoutError) as error:
+            if isinstance(error, asyncpg.InterfaceError) and not connection.is_closed():
+                raise  # a statement used wrongly, not a connection that broke
             raise OutcomeUnknown(reason=_reason(error)) from error
 
     @asynccontextmanager

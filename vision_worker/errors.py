@@ -299,9 +299,10 @@ class ModelUnusable(EncoderError):
 
 
 class ModelMismatch(EncoderError):
-    """This database is embedded with {active}, but this worker is set to {configured}. Set
-    MEMINI_IMAGE_CLIP_MODEL and MEMINI_IMAGE_CLIP_FRAMING back, or run 'vision-worker reembed' to
-    change the model; searches go on with the old one until the new one is complete."""
+    """This database is embedded with {active}, but this worker has {configured}. Set
+    MEMINI_IMAGE_CLIP_MODEL and MEMINI_IMAGE_CLIP_FRAMING back, or leave it running and run
+    'vision-worker reembed --to {configured}' to change the model; searches go on with the old one
+    until every image has a vector of the new one."""
 
     code = "model_mismatch"
 

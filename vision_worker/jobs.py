@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID, uuid4
 
+import asyncpg
 from pgvector import Vector
 
 from vision_worker.database import Database
@@ -35,10 +36,16 @@ class Claim:
 
 
 class Jobs:
-    """Every change is bound to the lease token: after it went to another worker, nothing lands."""
+    """Every change is bound to the lease token: after it went to another worker, nothing lands.
 
-    def __init__(self, database: Database, *, lease_seconds: float, max_attempts: int) -> None:
+    Nothing is claimed or completed unless ``model`` is the active one.
+    """
+
+    def __init__(
+        self, database: Database, model: str, *, lease_seconds: float, max_attempts: int
+    ) -> None:
         self.database = database
+        self.model = model
         self.lease_seconds = lease_seconds
         self.max_attempts = max_attempts
 
@@ -48,7 +55,7 @@ class Jobs:
         Rows that were begun too often without coming to an end are failed on the way.
         """
         token = uuid4()
-        rows = await self.database.fetch(statement("claim"), token, self.lease_seconds, limit)
+        rows = await self._fetch("claim", token, self.lease_seconds, limit, self.model)
         claim = Claim(token, [Job(**row) for row in rows])
         spent = [job for job in claim.jobs if job.attempts > self.max_attempts]
         for job in spent:
@@ -57,16 +64,14 @@ class Jobs:
 
     async def renew(self, tokens: Sequence[UUID]) -> None:
         """Push the expiry of these claims ``lease_seconds`` into the future."""
-        await self.database.fetch(statement("renew"), list(tokens), self.lease_seconds)
+        await self._fetch("renew", list(tokens), self.lease_seconds)
 
-    async def complete(
-        self, claim: Claim, model: str, embeddings: dict[UUID, list[float]]
-    ) -> set[UUID]:
+    async def complete(self, claim: Claim, embeddings: dict[UUID, list[float]]) -> set[UUID]:
         """Write vectors of 768 floats; the rows that took them, those still leased to us."""
-        rows = await self.database.fetch(
-            statement("complete"),
+        rows = await self._fetch(
+            "complete",
             claim.token,
-            model,
+            self.model,
             list(embeddings),
             [Vector(vector) for vector in embeddings.values()],
         )
@@ -78,14 +83,15 @@ class Jobs:
         if error.transient and job.attempts < self.max_attempts:
             delay = retry_delay(job.attempts)
         message = str(error).replace("\0", "")[:MAX_ERROR]
-        rows = await self.database.fetch(
-            statement("fail"), claim.token, job.id, message, error.code, delay
-        )
+        rows = await self._fetch("fail", claim.token, job.id, message, error.code, delay)
         return bool(rows)
 
     async def release(self, claim: Claim, jobs: Sequence[Job]) -> None:
         """Give rows back as if they had never been claimed."""
-        await self.database.fetch(statement("release"), claim.token, [job.id for job in jobs])
+        await self._fetch("release", claim.token, [job.id for job in jobs])
+
+    async def _fetch(self, name: str, *arguments: object) -> list[asyncpg.Record]:
+        return await self.database.fetch(statement(name), *arguments)
 
 
 def retry_delay(attempts: int) -> float:

@@ -27,7 +27,8 @@ class Batch:
 class Pipeline:
     """Empties the backlog. While one batch is encoded the next is claimed and decoded.
 
-    ``bell`` wakes it; without a bell it looks for rows every ``sweep_seconds``.
+    ``bell`` wakes it; without a bell it looks for rows every ``sweep_seconds``. With
+    ``until_empty`` it ends once there is nothing to claim.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Pipeline:
         batch_size: int,
         max_pixels: int,
         sweep_seconds: float,
+        until_empty: bool = False,
     ) -> None:
         self._jobs = jobs
         self._decoders = decoders
@@ -46,6 +48,7 @@ class Pipeline:
         self._batch_size = batch_size
         self._max_pixels = max_pixels
         self._sweep_seconds = sweep_seconds
+        self._until_empty = until_empty
         self.bell = asyncio.Event()
         self._stopping = False
         self._leases: set[UUID] = set()
@@ -76,6 +79,8 @@ class Pipeline:
             self.bell.clear()
             claim = await self._jobs.claim(self._batch_size)
             if not claim.jobs:
+                if self._until_empty:
+                    break
                 await self._wait()
                 continue
             self._leases.add(claim.token)
@@ -137,7 +142,7 @@ class Pipeline:
                 await self._embed(claim, {job: squares[job] for job in half})
             return
         embeddings = {job.id: vector for job, vector in zip(jobs, vectors, strict=True)}
-        written = await self._jobs.complete(claim, self._embedder.key, embeddings)
+        written = await self._jobs.complete(claim, embeddings)
         self.embedded += len(written)
         if lost := len(jobs) - len(written):
             logger.warning("%d of %d rows were no longer ours", lost, len(jobs))

@@ -73,9 +73,9 @@ class ImageQuery:
     ) -> SearchPage:
         """The images that look like the picture in this file; it is not kept."""
         _check_page(limit, offset)
-        await asyncio.to_thread(self._check, path)
         ranking = await self._ranking(where)
         if not ranking.rows:
+            await asyncio.to_thread(self._check, path)
             return ranking.page([])
         rasters = await self._decoders.decode(
             Request(
@@ -84,6 +84,8 @@ class ImageQuery:
                 framing=ranking.backlog.framing,
                 size=ranking.backlog.input_size,
                 max_pixels=self._limits.max_pixels,
+                max_file_size=self._limits.max_file_size,
+                roots=tuple(map(str, self._limits.allowed_roots)),
             )
         )
         vector = await self._encoder.encode_squares(

@@ -145,7 +145,7 @@ SELECT
     (SELECT count(*) FROM waiting WHERE status = 'failed') AS failed,
     EXISTS (
         SELECT FROM vision_workers
-        WHERE state = 'ready' AND 'query' = ANY(queues)
+        WHERE state IN ('ready', 'reembedding') AND 'query' = ANY(queues)
             AND last_seen_at > now() - make_interval(secs => $6)
     ) AS encoder_alive
 FROM (SELECT) AS always
@@ -256,6 +256,7 @@ SET lease_token = $1, lease_expires_at = now() + make_interval(secs => $2),
 FROM (
     SELECT id FROM memories_image
     WHERE embedding_status = 'pending' AND claimable_at <= now()
+        AND EXISTS (SELECT FROM vision_models WHERE key = $4 AND active)
     ORDER BY claimable_at
     LIMIT $3
     FOR UPDATE SKIP LOCKED
@@ -275,6 +276,7 @@ SET embedding = done.embedding, embedding_model = $2, embedded_at = now(),
     lease_token = NULL, lease_expires_at = NULL
 FROM unnest($3::uuid[], $4::vector[]) AS done (id, embedding)
 WHERE memories_image.id = done.id AND lease_token = $1 AND memories_image.embedding IS NULL
+    AND EXISTS (SELECT FROM vision_models WHERE key = $2 AND active)
 RETURNING memories_image.id
 
 -- name: fail
@@ -315,7 +317,102 @@ SELECT $1, $2, $3, $4, $5, $6, NOT EXISTS (SELECT FROM vision_models WHERE activ
 ON CONFLICT DO NOTHING
 
 -- name: active_model
-SELECT key FROM vision_models WHERE active
+SELECT key, name, source, framing FROM vision_models WHERE active
+
+-- name: models
+SELECT key, active, target FROM vision_models ORDER BY created_at
+
+-- name: aim
+-- The model that is to replace the active one; NULL calls it off.
+UPDATE vision_models SET target = (key = $1 AND NOT active)
+WHERE target IS DISTINCT FROM (key = $1 AND NOT active)
+
+-- name: is_target
+SELECT EXISTS (SELECT FROM vision_models WHERE key = $1 AND target)
+
+-- name: reembed_enlist
+INSERT INTO vision_reembeddings (model_key, image_id)
+SELECT $1, id FROM memories_image AS images
+WHERE NOT EXISTS (
+    SELECT FROM vision_reembeddings WHERE model_key = $1 AND image_id = images.id
+)
+ON CONFLICT DO NOTHING
+
+-- name: reembed_claim
+UPDATE vision_reembeddings AS jobs
+SET lease_token = $1, claimable_at = now() + make_interval(secs => $2),
+    attempts = jobs.attempts + 1
+FROM (
+    SELECT image_id FROM vision_reembeddings
+    WHERE model_key = $4 AND claimable_at <= now()
+    ORDER BY claimable_at
+    LIMIT $3
+    FOR UPDATE SKIP LOCKED
+) AS due
+JOIN memories_image AS images ON images.id = due.image_id
+WHERE jobs.image_id = due.image_id AND jobs.model_key = $4
+RETURNING images.id, images.file_path, images.sha256, jobs.attempts
+
+-- name: reembed_renew
+UPDATE vision_reembeddings SET claimable_at = now() + make_interval(secs => $2)
+WHERE lease_token = ANY($1::uuid[])
+
+-- name: reembed_complete
+UPDATE vision_reembeddings AS jobs
+SET embedding = done.embedding, claimable_at = NULL, lease_token = NULL
+FROM unnest($3::uuid[], $4::vector[]) AS done (id, embedding)
+WHERE jobs.image_id = done.id AND jobs.model_key = $2 AND jobs.lease_token = $1
+RETURNING jobs.image_id AS id
+
+-- name: reembed_fail
+UPDATE vision_reembeddings
+SET error = $3, error_code = $4, claimable_at = now() + make_interval(secs => $5),
+    lease_token = NULL
+WHERE image_id = $2 AND lease_token = $1
+RETURNING image_id
+
+-- name: reembed_release
+UPDATE vision_reembeddings
+SET attempts = greatest(attempts - 1, 0), claimable_at = now(), lease_token = NULL
+WHERE lease_token = $1 AND image_id = ANY($2::uuid[])
+
+-- name: reembed_progress
+SELECT
+    count(*) FILTER (WHERE jobs.claimable_at IS NULL AND jobs.image_id IS NOT NULL) AS done,
+    count(*) AS total
+FROM memories_image AS images
+LEFT JOIN vision_reembeddings AS jobs ON jobs.image_id = images.id AND jobs.model_key = $1
+
+-- name: reembed_lock
+SELECT key FROM vision_models WHERE target AND key = $1 FOR UPDATE
+
+-- name: reembed_move
+-- A row without a new vector fails with its reason: its old one is of a model nobody asks any more.
+UPDATE memories_image AS images
+SET embedding = jobs.embedding,
+    embedding_model = CASE WHEN jobs.embedding IS NOT NULL THEN $1 END,
+    embedded_at = CASE WHEN jobs.embedding IS NOT NULL THEN now() END,
+    embedding_error = CASE WHEN jobs.embedding IS NULL THEN jobs.error END,
+    embedding_error_code = CASE WHEN jobs.embedding IS NULL THEN jobs.error_code END,
+    next_attempt_at = NULL, lease_token = NULL, lease_expires_at = NULL
+FROM vision_reembeddings AS jobs
+WHERE jobs.image_id = images.id AND jobs.model_key = $1
+
+-- name: reembed_rest
+-- Embedded by the old model in the last moment: once more, by the new one.
+UPDATE memories_image
+SET embedding = NULL, embedding_model = NULL, embedded_at = NULL, attempts = 0,
+    next_attempt_at = now()
+WHERE embedding IS NOT NULL AND embedding_model IS DISTINCT FROM $1
+
+-- name: reembed_deactivate
+UPDATE vision_models SET active = false WHERE active
+
+-- name: reembed_activate
+UPDATE vision_models SET active = true, target = false WHERE key = $1
+
+-- name: reembed_clear
+DELETE FROM vision_reembeddings WHERE model_key = $1
 
 -- name: heartbeat
 INSERT INTO vision_workers (id, hostname, pid, model_key, queues, device, state, detail)

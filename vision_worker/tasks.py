@@ -13,8 +13,7 @@ from redis import Redis
 from vision_worker.app import EMBED_TASK, ENCODE_SQUARES_TASK, ENCODE_TEXT_TASK, celery_app
 from vision_worker.broker import REPLY_SECONDS, redis_url
 from vision_worker.config import VisionConfig
-from vision_worker.embedder import ClipEmbedder
-from vision_worker.errors import EncoderError, EncoderUnavailable, VisionError
+from vision_worker.errors import EncoderError, VisionError
 from vision_worker.worker import EmbeddingWorker
 
 QUERY_THREADS = 4
@@ -29,7 +28,7 @@ def register_tasks(app: Celery, worker: EmbeddingWorker) -> None:
     def reply(reply_to: str, model: str, encode: Any) -> None:
         answer: dict[str, object]
         try:
-            answer = {"model": model, "vector": encode(_ready(worker.embedder, model))}
+            answer = {"model": model, "vector": encode(worker.embedder_for(model))}
         except VisionError as error:
             answer = {"code": error.code, "message": str(error)}
         except Exception as error:
@@ -86,9 +85,3 @@ def run_worker(
     )
     process.start()
     return int(process.exitcode or 0)
-
-
-def _ready(embedder: ClipEmbedder, model: str) -> ClipEmbedder:
-    if embedder.key != model:
-        raise EncoderUnavailable(reason=f"this worker has {embedder.key}, not {model}")
-    return embedder

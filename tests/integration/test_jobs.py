@@ -18,13 +18,28 @@ from vision_worker.front import Front
 from vision_worker.jobs import FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, Claim, Jobs, retry_delay
 from vision_worker.memory import Picture
 
-VECTOR = [1.0] + [0.0] * 767
 MODEL = "test@1+letterbox"
 
 
+def vector(number: int) -> list[float]:
+    """A vector that can be told from others by its first component."""
+    return [float(number), *[0.0] * 766, 1.0]
+
+
+async def activate(database: Database, model: str = MODEL) -> None:
+    await database.fetch("UPDATE vision_models SET active = false")
+    await database.fetch(
+        "INSERT INTO vision_models (key, name, source, framing, native_dim, input_size, active)"
+        " VALUES ($1, 'test', 'test', 'letterbox', 512, 64, true)"
+        " ON CONFLICT (key) DO UPDATE SET active = true",
+        model,
+    )
+
+
 @pytest.fixture
-def jobs(front: Front) -> Jobs:
-    return Jobs(front.database, lease_seconds=60, max_attempts=3)
+async def jobs(front: Front) -> Jobs:
+    await activate(front.database)
+    return Jobs(front.database, MODEL, lease_seconds=60, max_attempts=3)
 
 
 async def save(front: Front, tmp_path: Path, count: int) -> list[UUID]:
@@ -39,7 +54,8 @@ async def save(front: Front, tmp_path: Path, count: int) -> list[UUID]:
 async def row(front: Front, image: UUID) -> dict[str, Any]:
     found = await front.database.fetchrow(
         "SELECT embedding_status AS status, embedding_error_code AS code, attempts,"
-        " next_attempt_at IS NULL AS final, lease_token IS NOT NULL AS leased, embedding_model"
+        " next_attempt_at IS NULL AS final, lease_token IS NOT NULL AS leased, embedding_model,"
+        " (embedding::real[])[1]::int AS number"
         " FROM memories_image WHERE id = $1",
         image,
     )
@@ -73,6 +89,7 @@ async def test_the_oldest_rows_are_claimed_first_and_counted(
         "final": False,
         "leased": True,
         "embedding_model": None,
+        "number": None,
     }
 
 
@@ -96,7 +113,7 @@ async def test_a_completed_row_has_its_vector_and_no_lease(
 ) -> None:
     (image,) = await save(front, tmp_path, 1)
     claim = await jobs.claim(1)
-    assert await jobs.complete(claim, MODEL, {image: VECTOR}) == {image}
+    assert await jobs.complete(claim, {image: vector(7)}) == {image}
     assert await row(front, image) == {
         "status": "embedded",
         "code": None,
@@ -104,6 +121,7 @@ async def test_a_completed_row_has_its_vector_and_no_lease(
         "final": True,
         "leased": False,
         "embedding_model": MODEL,
+        "number": 7,
     }
 
 
@@ -115,23 +133,35 @@ async def test_a_result_that_comes_after_the_lease_went_to_another_does_not_land
     await expire(front)
     quick = await jobs.claim(1)
     assert [job.id for job in quick.jobs] == [image]
-    assert await jobs.complete(slow, "late", {image: VECTOR}) == set()
+    assert await jobs.complete(slow, {image: vector(1)}) == set()
     assert not await jobs.fail(slow, slow.jobs[0], BlobMissing(path="x"))
-    assert await jobs.complete(quick, MODEL, {image: VECTOR}) == {image}
-    assert (await row(front, image))["embedding_model"] == MODEL
+    assert await jobs.complete(quick, {image: vector(2)}) == {image}
+    assert (await row(front, image))["number"] == 2
 
 
 async def test_a_vector_is_written_once(front: Front, jobs: Jobs, tmp_path: Path) -> None:
     (image,) = await save(front, tmp_path, 1)
     claim = await jobs.claim(1)
-    await jobs.complete(claim, MODEL, {image: VECTOR})
-    assert await jobs.complete(claim, "second", {image: VECTOR}) == set()
-    assert (await row(front, image))["embedding_model"] == MODEL
+    await jobs.complete(claim, {image: vector(1)})
+    assert await jobs.complete(claim, {image: vector(2)}) == set()
+    assert (await row(front, image))["number"] == 1
 
 
-async def test_a_renewed_lease_is_kept(front: Front, tmp_path: Path) -> None:
-    short = Jobs(front.database, lease_seconds=1, max_attempts=3)
-    long = Jobs(front.database, lease_seconds=3600, max_attempts=3)
+async def test_a_worker_of_another_model_neither_claims_nor_completes(
+    front: Front, jobs: Jobs, tmp_path: Path
+) -> None:
+    (image,) = await save(front, tmp_path, 1)
+    claim = await jobs.claim(1)
+    await activate(front.database, "other@2+letterbox")
+    assert await jobs.complete(claim, {image: vector(1)}) == set()
+    await expire(front)
+    assert (await jobs.claim(1)).jobs == []
+    assert (await row(front, image))["status"] == "pending"
+
+
+async def test_a_renewed_lease_is_kept(front: Front, jobs: Jobs, tmp_path: Path) -> None:
+    short = Jobs(front.database, MODEL, lease_seconds=1, max_attempts=3)
+    long = Jobs(front.database, MODEL, lease_seconds=3600, max_attempts=3)
     await save(front, tmp_path, 1)
     claim = await short.claim(1)
     await long.renew([claim.token])
@@ -155,6 +185,7 @@ async def test_a_permanent_error_fails_the_row_at_once(
         "final": True,
         "leased": False,
         "embedding_model": None,
+        "number": None,
     }
     assert "bad  chunk" in str((await front.memory.get(str(image))).error)
 
@@ -224,7 +255,7 @@ def test_retry_delays_double_up_to_a_bound() -> None:
 class Model:
     """What the table must say, kept beside it."""
 
-    embedded: dict[UUID, str] = field(default_factory=dict)
+    embedded: dict[UUID, int] = field(default_factory=dict)
     failed: set[UUID] = field(default_factory=set)
 
 
@@ -257,7 +288,8 @@ async def _interleave(steps: list[str], database_url: str) -> None:
             " INSERT INTO memories_image (memory_id, file_path, sha256, mime_type)"
             " SELECT id, 'x', repeat('0', 64), 'image/png' FROM memory"
         )
-        jobs = Jobs(database, lease_seconds=60, max_attempts=100)
+        await activate(database)
+        jobs = Jobs(database, MODEL, lease_seconds=60, max_attempts=100)
         model = Model()
         held: list[Claim] = []
         for number, step in enumerate(steps):
@@ -269,8 +301,8 @@ async def _interleave(steps: list[str], database_url: str) -> None:
             "UPDATE memories_image SET next_attempt_at = now() WHERE next_attempt_at IS NOT NULL"
         )
         claim = await jobs.claim(100)
-        await jobs.complete(claim, "last", {job.id: VECTOR for job in claim.jobs})
-        model.embedded.update({job.id: "last" for job in claim.jobs})
+        await jobs.complete(claim, {job.id: vector(1000) for job in claim.jobs})
+        model.embedded.update({job.id: 1000 for job in claim.jobs})
         await _agrees(model, database)
         assert len(model.embedded) + len(model.failed) == 5
     finally:
@@ -291,10 +323,9 @@ async def _step(
     elif held:
         claim = held.pop(0)
         if step == "complete":
-            name = f"model {number}"
-            written = await jobs.complete(claim, name, {job.id: VECTOR for job in claim.jobs})
+            written = await jobs.complete(claim, {job.id: vector(number) for job in claim.jobs})
             assert not written & set(model.embedded)
-            model.embedded.update(dict.fromkeys(written, name))
+            model.embedded.update(dict.fromkeys(written, number))
         elif step == "fail":
             for job in claim.jobs:
                 if await jobs.fail(claim, job, BlobMissing(path="x")):
@@ -307,8 +338,10 @@ async def _step(
 
 
 async def _agrees(model: Model, database: Database) -> None:
-    rows = await database.fetch("SELECT id, embedding_status, embedding_model FROM memories_image")
-    embedded = {row["id"]: row["embedding_model"] for row in rows if row["embedding_model"]}
+    rows = await database.fetch(
+        "SELECT id, embedding_status, (embedding::real[])[1]::int AS number FROM memories_image"
+    )
+    embedded = {row["id"]: row["number"] for row in rows if row["number"] is not None}
     failed = {row["id"] for row in rows if row["embedding_status"] == "failed"}
     assert embedded == model.embedded
     assert failed == model.failed

@@ -40,6 +40,7 @@ ALL = [
     "000002_memories_image",
     "000003_models_and_workers",
     "000004_leased",
+    "000005_reembeddings",
 ]
 
 PEERS = """
@@ -356,7 +357,7 @@ async def fill(base: Base, count: int = 6) -> None:
 async def test_a_fresh_database_is_brought_to_the_newest_version(base: Base) -> None:
     assert (await current(base.url), await pending(base.url)) == (0, ALL)
     assert await migrate(base.url) == ALL
-    assert (await current(base.url), await pending(base.url)) == (4, [])
+    assert (await current(base.url), await pending(base.url)) == (5, [])
     assert [migration.name for migration in migrations()] == ALL
 
 
@@ -410,8 +411,8 @@ async def test_memories_that_another_table_refers_to_stay(base: Base) -> None:
 
 
 async def test_a_version_that_does_not_exist_is_refused(base: Base) -> None:
-    for version in (-1, 5):
-        with pytest.raises(InvalidArgument, match="to is not usable: it must lie between 0 and 4"):
+    for version in (-1, 6):
+        with pytest.raises(InvalidArgument, match="to is not usable: it must lie between 0 and 5"):
             await migrate(base.url, to=version)
 
 

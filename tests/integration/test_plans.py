@@ -125,7 +125,7 @@ async def test_the_status_reads_embedded_rows_only_in_an_index(explain: Explain)
 
 
 async def test_rows_are_claimed_in_the_order_of_the_partial_index(explain: Explain) -> None:
-    assert await explain("claim", TOKEN, 60.0, 32) == Plan(
+    assert await explain("claim", TOKEN, 60.0, 32, MODEL) == Plan(
         {"Index Scan"}, {"memories_image_claimable", "memories_image_pkey"}
     )
 

@@ -74,14 +74,7 @@ async def show(folder: Path, own: Path | None, queries: list[str]) -> int:
     if not shots:
         console.print(f"There are no pictures in {escape(str(own))}.")
         return 1
-    with (folder / "worker.log").open("wb") as log:
-        worker = subprocess.Popen(
-            [sys.executable, "-m", "vision_worker.cli", "worker"],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
+    worker = start_worker(folder, environment)
     console.print("   A worker is starting in the background; it loads CLIP meanwhile.\n")
     server = StdioServerParameters(
         command=sys.executable, args=["-m", "vision_worker.cli", "mcp"], env=environment
@@ -98,6 +91,17 @@ async def show(folder: Path, own: Path | None, queries: list[str]) -> int:
         worker.wait(30)
     farewell(folder)
     return 0
+
+
+def start_worker(folder: Path, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
+    with (folder / "worker.log").open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "vision_worker.cli", "worker"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
 
 
 def settings(folder: Path) -> dict[str, str]:
