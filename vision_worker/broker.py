@@ -82,7 +82,8 @@ class Broker:
             )
             answer = await client.blpop([reply_to], timeout=seconds)
         except (BrokerUnavailable, redis.exceptions.RedisError, OSError) as error:
-            raise EncoderUnavailable(reason=f"the broker: {_reason(error)}") from None
+            reason = error.details["reason"] if isinstance(error, BrokerUnavailable) else error
+            raise EncoderUnavailable(reason=f"the broker does not answer: {reason}") from None
         finally:
             await client.aclose()
         if answer is None:

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AliasChoices, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -115,6 +116,10 @@ class VisionConfig(BaseSettings):
     def _is_redis(cls, value: str | None) -> str | None:
         if value and not value.startswith(("redis://", "rediss://", "redis+socket://")):
             raise ValueError("it is not a redis://, rediss:// or redis+socket:// URL")
+        try:
+            urlsplit(value or "").port  # noqa: B018
+        except ValueError:
+            raise ValueError("its port is not a number from 0 to 65535") from None
         return value
 
     @property

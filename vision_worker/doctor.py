@@ -154,7 +154,7 @@ def _model(config: VisionConfig) -> Check:
     from vision_worker.models import find_model
 
     try:
-        source = find_model(config.clip_model)
+        source = find_model(config.clip_model, fetch=False)
     except VisionError as error:
         advice = "A worker on this machine could not embed; one elsewhere may."
         return Check("model", "warning", str(error), advice)

@@ -25,8 +25,8 @@ class ModelSource:
     path: Path
 
 
-def find_model(name: str) -> ModelSource:
-    """The model of that name or folder, fetched from the hub if need be.
+def find_model(name: str, *, fetch: bool = True) -> ModelSource:
+    """The model of that name or folder, fetched from the hub if need be and wanted.
 
     Raises ModelUnavailable within about two seconds where the hub cannot be reached, and
     remembers that for a minute; ModelUnusable for a folder that holds no model.
@@ -37,8 +37,10 @@ def find_model(name: str) -> ModelSource:
     if reason and time.monotonic() - failed_at < REMEMBER_SECONDS:
         raise ModelUnavailable(model=name, reason=reason)
     try:
-        path = _from_hub(name if "/" in name else f"sentence-transformers/{name}", name)
+        path = _from_hub(name if "/" in name else f"sentence-transformers/{name}", name, fetch)
     except ModelUnavailable as error:
+        if not fetch:
+            raise
         _failures[name] = (time.monotonic(), str(error.details["reason"]))
         raise
     return ModelSource(name, path.name[:12], path)
@@ -56,7 +58,7 @@ def _folder(name: str) -> Path | None:
     return None
 
 
-def _from_hub(repository: str, name: str) -> Path:
+def _from_hub(repository: str, name: str, fetch: bool) -> Path:
     from huggingface_hub import constants, snapshot_download
 
     try:
@@ -70,6 +72,8 @@ def _from_hub(repository: str, name: str) -> Path:
     if constants.is_offline_mode():
         reason = "it is not whole in the local cache and HF_HUB_OFFLINE is set"
         raise ModelUnavailable(model=name, reason=reason)
+    if not fetch:
+        raise ModelUnavailable(model=name, reason="it has not been fetched yet")
     _probe(repository, name)
     try:
         return Path(snapshot_download(repository))

@@ -1,9 +1,12 @@
 """The doorbell: wakes a worker through the broker, and never makes the caller wait."""
 
+import logging
 import threading
 from collections.abc import Callable
 
 from vision_worker.errors import BrokerUnavailable
+
+logger = logging.getLogger(__name__)
 
 MAX_BACKOFF_SECONDS = 30.0
 
@@ -47,7 +50,10 @@ class Doorbell:
             self._wanted.clear()
             try:
                 self._send()
-            except BrokerUnavailable:
+            except Exception as error:
+                # Whatever it is, the next bell has to be rung: a dead thread would be silent.
+                if not isinstance(error, BrokerUnavailable):
+                    logger.warning("the bell could not be rung", exc_info=error)
                 backoff = min(MAX_BACKOFF_SECONDS, max(0.5, backoff * 2))
                 self._wanted.set()
                 if self._stopped.wait(backoff):

@@ -58,6 +58,20 @@ def test_a_bell_that_found_no_broker_is_rung_again() -> None:
     bell.close()
 
 
+def test_an_unexpected_error_does_not_silence_the_bell() -> None:
+    outcomes: list[Exception | None] = [ValueError("surprise"), None]
+
+    def send() -> None:
+        if (outcome := outcomes.pop(0)) is not None:
+            raise outcome
+
+    bell = Doorbell(send)
+    bell.ring()
+    assert bell.flush(10)
+    assert outcomes == []
+    bell.close()
+
+
 def test_closing_ends_the_thread() -> None:
     bell = Doorbell(lambda: None)
     bell.ring()

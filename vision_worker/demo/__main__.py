@@ -18,7 +18,6 @@ from mcp import Client, StdioServerParameters
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.table import Table
 
 from vision_worker import local
 from vision_worker.config import VisionConfig
@@ -177,12 +176,11 @@ async def watch(client: Client, worker: "subprocess.Popen[bytes]", folder: Path)
 
 async def search(client: Client, query: str) -> None:
     found = await call(client, "query_images", query=query, limit=HITS)
-    table = Table("rank", "distance", "caption", "path", box=None, padding=(0, 2, 0, 3))
-    for rank, hit in enumerate(found["result"], 1):
-        caption = escape(hit["caption"] or "")
-        table.add_row(str(rank), f"{hit['distance']:.3f}", caption, escape(hit["file_path"]))
     console.print(f"[bold]?[/] {escape(query)}")
-    console.print(table, crop=False, no_wrap=True, overflow="ignore")
+    console.print("   rank  distance  caption, path", style="dim")
+    for rank, hit in enumerate(found["result"], 1):
+        console.print(f"   {rank:>4}  {hit['distance']:>8.3f}  {escape(hit['caption'] or '')}")
+        console.print(f"                   {escape(hit['file_path'])}", style="dim")
     console.print()
 
 
