@@ -110,30 +110,27 @@ def unpacked() -> Path:
 
 
 def download(folder: Path) -> None:
-    """Fetch the packages; where the system's package lists are empty, with lists apart."""
-    lists = folder / "lists"
-    (lists / "partial").mkdir(parents=True)
-    apart = ("-o", f"Dir::State::lists={lists}")
-    attempts: tuple[list[tuple[str, ...]], ...] = (
-        [("download", *PACKAGES)],
-        [(*apart, "update"), (*apart, "download", *PACKAGES)],
+    """Fetch the packages; where the system's package lists are empty, with lists of our own."""
+    (folder / "lists" / "partial").mkdir(parents=True)
+    own = ("-o", f"Dir::State::lists={folder / 'lists'}")
+    if apt_get(folder, "download", *PACKAGES) is None:
+        return
+    problem = apt_get(folder, *own, "update") or apt_get(folder, *own, "download", *PACKAGES)
+    if problem is not None:
+        pytest.skip(f"apt-get cannot fetch {', '.join(PACKAGES)}: {problem}")
+
+
+def apt_get(folder: Path, *arguments: str) -> str | None:
+    """Run ``apt-get`` in the folder; what it says if it fails."""
+    done = subprocess.run(
+        ["apt-get", "-qq", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
-    for attempt in attempts:
-        done = None
-        for arguments in attempt:
-            done = subprocess.run(
-                ["apt-get", "-qq", *arguments],
-                cwd=folder,
-                capture_output=True,
-                text=True,
-                timeout=120,
-                check=False,
-            )
-            if done.returncode != 0:
-                break
-        else:
-            return
-    pytest.skip(f"apt-get cannot fetch {', '.join(PACKAGES)}: {done.stderr.strip()[-500:]}")
+    return None if done.returncode == 0 else done.stderr.strip()[-500:] or "no reason told"
 
 
 def pictures_below(folder: Path) -> list[Path]:

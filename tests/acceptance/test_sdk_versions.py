@@ -152,7 +152,18 @@ def test_the_core_imports_and_its_own_tests_pass_on_a_newer_python(
     variables = clean_variables(PYTHONDONTWRITEBYTECODE="1", PYTHONWARNINGS="error")
     run(binaries / "python", "-c", IMPORTS, *LIGHT_MODULES, cwd=tmp_path, variables=variables)
     tests = [ROOT / "tests" / "unit" / name for name in LIGHT_TESTS]
-    options = ("-q", "-p", "no:cacheprovider", "--rootdir", ROOT, "-c", ROOT / "pyproject.toml")
-    told = run(binaries / "python", "-m", "pytest", *options, *tests, cwd=ROOT, variables=variables)
+    project = ("--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml"))
+    told = run(
+        binaries / "python",
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        *project,
+        *tests,
+        cwd=ROOT,
+        variables=variables,
+    )
     assert " passed" in told
     assert "skipped" not in told
