@@ -20,7 +20,7 @@ KINDS = (
     "chart",
     "pie",
     "editor",
-    "dialog",
+    "files",
     "login",
     "chat",
     "sheet",

@@ -73,34 +73,37 @@ async def show(folder: Path, own: Path | None, queries: list[str]) -> int:
     if not shots:
         console.print(f"There are no pictures in {escape(str(own))}.")
         return 1
-    worker = start_worker(folder, environment)
-    console.print("   A worker is starting in the background; it loads CLIP meanwhile.\n")
     server = StdioServerParameters(
         command=sys.executable, args=["-m", "vision_worker.cli", "mcp"], env=environment
     )
-    try:
-        async with Client(server) as client:
-            await save(client, shots)
+    async with Client(server) as client:
+        await save(client, shots)
+        with running_worker(folder, environment) as worker:
             if not await watch(client, worker, folder):
                 return 1
             for query in queries:
                 await search(client, query)
-    finally:
-        worker.terminate()
-        worker.wait(30)
     farewell(folder)
     return 0
 
 
-def start_worker(folder: Path, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
+@contextmanager
+def running_worker(
+    folder: Path, environment: dict[str, str]
+) -> "Iterator[subprocess.Popen[bytes]]":
     with (folder / "worker.log").open("wb") as log:
-        return subprocess.Popen(
+        worker = subprocess.Popen(
             [sys.executable, "-m", "vision_worker.cli", "worker"],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
         )
+    try:
+        yield worker
+    finally:
+        worker.terminate()
+        worker.wait(30)
 
 
 def settings(folder: Path) -> dict[str, str]:
@@ -151,7 +154,7 @@ async def save(client: Client, shots: list[tuple[Path, str]]) -> None:
     )
     for sentence in refused:
         console.print(f"   not saved: {escape(sentence)}")
-    console.print("   The agent goes on; nobody has looked at the pictures yet.\n")
+    console.print("   The agent goes on. Only now a worker starts, and loads CLIP.\n")
 
 
 async def watch(client: Client, worker: "subprocess.Popen[bytes]", folder: Path) -> bool:
