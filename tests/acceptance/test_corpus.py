@@ -4,7 +4,6 @@ import asyncio
 import shutil
 import subprocess
 import tempfile
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
@@ -42,7 +41,7 @@ class Shot:
 
 @pytest.fixture(scope="module")
 def shots() -> list[Shot]:
-    """At least 200 files, always the same ones of the same packages."""
+    """At least 200 different ones and some copies, always the same of the same packages."""
     return choose([look_at(path) for path in pictures_below(unpacked())])
 
 
@@ -150,13 +149,11 @@ def look_at(path: Path) -> Shot:
 
 
 def choose(shots: list[Shot]) -> list[Shot]:
-    """The extremes of every kind, copies of one another, and others evenly out of the rest."""
-    by_content = defaultdict(list)
-    for shot in shots:
-        by_content[shot.sha256].append(shot)
-    copies = [pair for group in by_content.values() if len(group) > 1 for pair in group[:2]]
-    chosen = dict.fromkeys([shot for shot in shots if not shot.is_png][: 3 * EXTREMES])
-    chosen |= dict.fromkeys(copies[: 2 * EXTREMES])
+    """The extremes of every kind, others evenly out of the rest, and copies of some of them."""
+    firsts: dict[str, Shot] = {}
+    copies = [shot for shot in shots if firsts.setdefault(shot.sha256, shot) is not shot]
+    different = list(firsts.values())
+    chosen = dict.fromkeys([shot for shot in different if not shot.is_png][: 2 * EXTREMES])
     orders: tuple[Callable[[Shot], float], ...] = (
         lambda shot: shot.size,
         lambda shot: shot.width,
@@ -164,10 +161,10 @@ def choose(shots: list[Shot]) -> list[Shot]:
         lambda shot: shot.width / shot.height,
     )
     for order in orders:
-        ranked = sorted(shots, key=order)
+        ranked = sorted(different, key=order)
         chosen |= dict.fromkeys([*ranked[:EXTREMES], *ranked[-EXTREMES:]])
-    rest = [shot for shot in shots if shot not in chosen]
-    step = max(1, len(rest) // max(1, AT_LEAST - len(chosen)))
-    chosen |= dict.fromkeys(rest[::step])
+    rest = [shot for shot in different if shot not in chosen]
+    chosen |= dict.fromkeys(rest[:: max(1, len(rest) // (AT_LEAST - len(chosen)))])
     assert len(chosen) >= AT_LEAST
-    return list(chosen)
+    again = {shot.sha256: shot for shot in copies if firsts[shot.sha256] in chosen}
+    return [*chosen, *list(again.values())[: 2 * EXTREMES]]

@@ -132,7 +132,7 @@ def interpreters(version: str) -> Iterator[Path]:
 
 
 def usable(interpreter: Path) -> bool:
-    command = [interpreter, "-c", "import ssl, venv"]
+    command = [str(interpreter), "-c", "import ssl, venv"]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 

@@ -54,11 +54,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The ``bin`` folder of an environment with everything, in a folder with spaces."""
     folder = tmp_path_factory.mktemp("a folder with spaces") / "an environment"
     constraints = str(ROOT / "constraints.txt")
-    return make_environment(folder, "-c", constraints, f"vision-worker[all] @ {wheel.as_uri()}")
+    yield make_environment(folder, "-c", constraints, f"vision-worker[all] @ {wheel.as_uri()}")
+    # pytest keeps the folders of its last runs, and this one holds torch.
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="module")
