@@ -1,5 +1,6 @@
 """Drawn screens, each of a known composition: what the tiny CLIP learns and is asked about."""
 
+from collections import Counter
 from itertools import chain, product
 from random import Random
 from typing import NamedTuple
@@ -115,12 +116,13 @@ def render(
 def held_out_screens(count: int, seed: int) -> list[tuple[str, str, Image.Image]]:
     """File name, caption and picture of different held-out screens, in the sizes of screens.
 
-    The kinds take turns, so that even a few screens are of many kinds.
+    The kinds take turns, so that even a few screens are of many kinds. Raises ValueError if
+    there are fewer than ``count``.
     """
     dice = Random(seed)
     _, held_out = split()
     by_kind = [
-        dice.sample(mine, len(mine))
+        _unlike(dice.sample(mine, len(mine)))
         for kind in KINDS
         if (mine := [composition for composition in held_out if composition.kind == kind])
     ]
@@ -136,6 +138,15 @@ def held_out_screens(count: int, seed: int) -> list[tuple[str, str, Image.Image]
         )
         for index, composition in enumerate(turns[:count])
     ]
+
+
+def _unlike(screens: list[Composition]) -> list[Composition]:
+    """The screens in such an order that each has little in common with those before it."""
+    ordered: list[Composition] = []
+    while rest := [screen for screen in screens if screen not in ordered]:
+        before = Counter(value for screen in ordered for value in screen.values)
+        ordered.append(min(rest, key=lambda screen: sum(before[value] for value in screen.values)))
+    return ordered
 
 
 def _covers(screens: list[Composition], wanted: Composition) -> bool:
