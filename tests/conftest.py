@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,8 @@ from vision_worker.front import Front
 from vision_worker.migrate import migrate
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+# A shell that runs the tests in the background has them ignore it, and so all their children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # No setting of the person who runs the tests reaches them.
 for name in [name for name in os.environ if name.startswith("MEMINI_")]:
     del os.environ[name]

@@ -95,7 +95,7 @@ async def test_missing_migrations_are_told(config: VisionConfig) -> None:
     await execute(config.db_url, "DELETE FROM vision_migrations WHERE version > 2")
     broken = await found("broken")
     assert broken.keys() == {"database"}
-    assert broken["database"].detail == "reachable, but 2 migrations are missing"
+    assert broken["database"].detail == "reachable, but 3 migrations are missing"
     assert broken["database"].advice == "Run 'vision-worker migrate'."
 
 
