@@ -21,7 +21,7 @@ ALLOWED_CLIP_MODELS = frozenset(
 )
 """Models known by name on the hub; any folder with a CLIP model whose vectors fit 768 works too."""
 
-Framing = Literal["letterbox", "centre-crop", "tiles"]
+Framing = Literal["tiles", "letterbox", "centre-crop"]
 
 
 class VisionConfig(BaseSettings):
@@ -37,8 +37,8 @@ class VisionConfig(BaseSettings):
     """Hub name or folder of the CLIP model."""
     clip_device: str = "auto"
     """``auto``, ``cpu``, ``cuda``, ``cuda:1``, ``mps``."""
-    clip_framing: Framing = "letterbox"
-    """How a picture is made square: ``letterbox``, ``tiles`` or the published ``centre-crop``."""
+    clip_framing: Framing = "tiles"
+    """How a picture is made square: ``tiles``, ``letterbox`` or the published ``centre-crop``."""
     image_dir: str = Field(
         "~/.memini-ai/images", validation_alias=AliasChoices("image_dir", f"{PREFIX}DIR")
     )

@@ -34,7 +34,7 @@ class ClipEmbedder:
         model_name: str = "clip-ViT-B-32",
         device: str = "auto",
         *,
-        framing: Framing = "letterbox",
+        framing: Framing = "tiles",
     ) -> None:
         if framing not in get_args(Framing):
             known = ", ".join(get_args(Framing))

@@ -138,7 +138,7 @@ class ImageIndex:
         return Backlog(
             model=row["model"],
             models=tuple(models),
-            framing=row["framing"] or "letterbox",
+            framing=row["framing"] or "tiles",
             input_size=row["input_size"] or 0,
             pending=row["pending"],
             failed=row["failed"],

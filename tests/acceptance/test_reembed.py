@@ -16,7 +16,7 @@ SHOTS = 24
 
 @pytest.fixture
 async def embedded(front: Front, start_worker: StartWorker, tmp_path: Path) -> Process:
-    """A worker that has embedded 24 screens with the letterbox framing."""
+    """A worker that has embedded 24 screens with the default framing, tiles."""
     worker = start_worker()
     for name, caption, picture in held_out_screens(SHOTS, seed=1):
         picture.resize((320, 320 * picture.height // picture.width)).save(tmp_path / name)
@@ -48,13 +48,13 @@ async def test_a_worker_with_another_model_touches_nothing_until_it_is_asked(
     tmp_path: Path,
 ) -> None:
     embedded.end()
-    start_worker(MEMINI_IMAGE_CLIP_FRAMING="tiles")
+    start_worker(MEMINI_IMAGE_CLIP_FRAMING="letterbox")
 
     async def refused() -> bool:
         return await waiting_for_another_model(front)
 
     await eventually(refused, "the second worker says that it has another model")
-    assert await models(front) == {("embedded", "letterbox")}
+    assert await models(front) == {("embedded", "tiles")}
     (worker,) = [w for w in await front.index.workers() if w["state"] == "model_mismatch"]
     assert "vision-worker reembed" in worker["detail"]
 
@@ -68,10 +68,10 @@ async def test_a_worker_with_another_model_touches_nothing_until_it_is_asked(
     run_cli("reembed")
 
     async def switched() -> bool:
-        return await active_framing(front) == "tiles"
+        return await active_framing(front) == "letterbox"
 
     await eventually(switched, "the new model is the active one")
-    assert await models(front) == {("embedded", "tiles"), ("failed", "")}
+    assert await models(front) == {("embedded", "letterbox"), ("failed", "")}
     failed = await front.memory.get(damaged.id)
     assert (failed.status, failed.error_code) == ("failed", "blob_corrupt")
     status = await front.index.status()
@@ -102,7 +102,7 @@ async def test_the_worker_of_the_old_model_serves_searches_until_the_switch_and_
     async def switched() -> bool:
         nonlocal seen
         hits = (await front.query.search_by_text(question, SHOTS)).hits
-        if await active_framing(front) == "letterbox":
+        if await active_framing(front) == "tiles":
             assert hits == before
             seen += 1
             return False

@@ -311,5 +311,5 @@ def test_an_unknown_framing_is_refused() -> None:
     with pytest.raises(InvalidArgument) as caught:
         ClipEmbedder(str(TINY_CLIP), framing="stretch")  # type: ignore[arg-type]
     assert str(caught.value) == (
-        "framing is not usable: it must be one of letterbox, centre-crop, tiles"
+        "framing is not usable: it must be one of tiles, letterbox, centre-crop"
     )

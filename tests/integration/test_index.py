@@ -207,7 +207,7 @@ async def test_the_backlog_names_the_model_and_how_pictures_are_framed(
     assert await index.backlog() == Backlog(
         model=None,
         models=(),
-        framing="letterbox",
+        framing="tiles",
         input_size=0,
         pending=0,
         failed=0,
