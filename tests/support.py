@@ -6,11 +6,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
+from mcp import Client, StdioServerParameters
 
 import vision_worker
 from vision_worker.front import Front
@@ -85,3 +88,20 @@ async def execute(url: str, sql: str) -> None:
         await connection.execute(sql)
     finally:
         await connection.close()
+
+
+@asynccontextmanager
+async def agent(environment: dict[str, str]) -> AsyncIterator[Client]:
+    """An agent's MCP client, speaking to a server process of its own over stdio."""
+    server = StdioServerParameters(
+        command=sys.executable, args=["-m", "vision_worker.cli", "mcp"], env=environment
+    )
+    async with Client(server) as client:
+        yield client
+
+
+async def call(client: Client, tool: str, **arguments: object) -> dict[str, Any]:
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, result.content
+    assert isinstance(result.structured_content, dict)
+    return result.structured_content

@@ -1,5 +1,7 @@
 """The Celery app: queues, JSON only, no results, bounded retries."""
 
+import ssl
+
 from celery import Celery
 from kombu import Exchange, Queue
 
@@ -16,6 +18,9 @@ SOCKET_SECONDS = 0.5
 def celery_app(broker_url: str) -> Celery:
     """An app on this broker; it connects when something is sent or a worker starts."""
     app = Celery("vision_worker", broker=broker_url, set_as_current=False)
+    if broker_url.startswith("rediss://"):
+        # Celery's own default encrypts without looking at the certificate.
+        app.conf.broker_use_ssl = {"ssl_cert_reqs": ssl.CERT_REQUIRED}
     app.conf.update(
         accept_content=["json"],
         broker_connection_retry_on_startup=True,

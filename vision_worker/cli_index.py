@@ -10,7 +10,7 @@ import typer
 from vision_worker import console
 from vision_worker.cli_run import EXIT_PENDING, AsJson, with_front
 from vision_worker.front import Front
-from vision_worker.reembed import aim, reembedding_progress
+from vision_worker.reembed import aim
 from vision_worker.types import IndexStatus
 
 POLL_SECONDS = 0.2
@@ -91,15 +91,13 @@ def reembed(
     """Change the model: embed every picture anew in the background, then switch at once."""
 
     async def work(front: Front) -> None:
-        model = await aim(front.database, to)
-        progress = await reembedding_progress(front.database, model)
+        model, waiting = await aim(front.database, to)
         if as_json:
-            console.say_json({"model": model, **asdict(progress)})
+            console.say_json({"model": model, "waiting": waiting})
         else:
             console.say(
-                f"{progress.total - progress.done} pictures are embedded anew with {model};"
-                " searches use the old model until all are done. 'vision-worker status' shows"
-                " the model in use."
+                f"{waiting} pictures are embedded anew with {model}. Until a change of model is"
+                " complete, searches use the old one; 'vision-worker status' shows which."
             )
 
     with_front(work, as_json=as_json)

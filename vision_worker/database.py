@@ -10,6 +10,7 @@ import asyncpg
 from pgvector.asyncpg import register_vector
 
 from vision_worker.errors import (
+    BackendError,
     ConfigError,
     DatabaseUnavailable,
     InvalidArgument,
@@ -117,6 +118,8 @@ class Database:
             except (*BROKEN, TimeoutError) as error:
                 # Leaving a transaction on a lost connection hides why it was lost.
                 raise DatabaseUnavailable(reason=_reason(error.__context__ or error)) from error
+            except asyncpg.PostgresError as error:
+                raise BackendError(reason=_reason(error)) from error
 
     async def _attempt(
         self, work: Callable[[asyncpg.Connection], Awaitable[T]], connection: asyncpg.Connection
@@ -133,6 +136,8 @@ class Database:
             if isinstance(error, asyncpg.InterfaceError) and not connection.is_closed():
                 raise  # a statement used wrongly, not a connection that broke
             raise OutcomeUnknown(reason=_reason(error)) from error
+        except asyncpg.PostgresError as error:
+            raise BackendError(reason=_reason(error)) from error
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[asyncpg.Connection]:

@@ -13,6 +13,7 @@ from vision_worker.errors import DatabaseUnavailable, VisionError
 from vision_worker.index import ImageIndex
 from vision_worker.local import running, urls
 from vision_worker.migrate import pending
+from vision_worker.statements import statement
 
 FEW_BYTES = 1 << 30
 
@@ -114,6 +115,7 @@ async def _database(config: VisionConfig, url: str) -> list[Check]:
         index = ImageIndex(database, namespace=config.namespace)
         status = await index.status(ready_seconds=config.ready_seconds)
         workers = await index.workers()
+        strays = await database.fetchval(statement("strays"))
     except DatabaseUnavailable as error:
         detail = f"cannot be reached: {error.details['reason']}"
         advice = "Start it, or correct MEMINI_IMAGE_DB_URL (or MEMINI_DB_URL)."
@@ -131,6 +133,9 @@ async def _database(config: VisionConfig, url: str) -> list[Check]:
     if not status.ready:
         advice = "Start another worker, or see why the one there does not keep up."
         checks.append(Check("backlog", "broken", "images wait longer than they should", advice))
+    if strays:
+        detail = f"{strays} images are embedded by another model, so no search finds them"
+        checks.append(Check("vectors", "warning", detail, "Run 'vision-worker reembed'."))
     if status.failed:
         advice = "See 'vision-worker status', then 'vision-worker retry'."
         checks.append(Check("failures", "warning", f"{status.failed} images failed", advice))
@@ -139,6 +144,8 @@ async def _database(config: VisionConfig, url: str) -> list[Check]:
 
 def _worker(worker: dict[str, Any]) -> Check:
     name = f"worker {worker['hostname']}:{worker['pid']}"
+    if worker["state"] == "reembedding":
+        return Check(name, "ok", f"embeds everything anew with {worker['model_key']}")
     if worker["state"] == "ready":
         return Check(name, "ok", f"{worker['model_key']} on {worker['device']}")
     if worker["state"] in ("starting", "loading"):

@@ -51,20 +51,29 @@ class Reembedding(Jobs):
         return await super()._fetch(f"reembed_{name}", *arguments)
 
 
-async def aim(database: Database, model: str | None) -> str:
-    """Ask for a change to the model of that key; without one, to the only other one known.
+async def aim(database: Database, model: str | None) -> tuple[str, int]:
+    """Ask for vectors of the model of that key; without one, of the only other one known.
 
-    Raises InvalidArgument where no worker with that model has ever started.
+    Vectors that no search finds, since they are neither of the active model nor of one that may
+    replace it (of an adopted database, say), are made again by the active model first of all. The
+    key that is worked towards, and how many images wait for it. Raises InvalidArgument where no
+    worker with that model has ever started.
     """
     rows = await database.fetch(statement("models"))
-    others = [row["key"] for row in rows if not row["active"]]
+    active = next((str(row["key"]) for row in rows if row["active"]), None)
+    others = [str(row["key"]) for row in rows if not row["active"]]
+    strays = int(await database.fetchval(statement("strays")))
+    if active is not None and strays and model in (None, active):
+        await database.fetch(statement("reembed_rest"), active)
+        return active, strays
     if model is None and len(others) == 1:
         model = others[0]
-    if model not in others:
+    if model is None or model not in others:
         known = ", ".join(others) or "none: start a worker with the new model first"
         raise InvalidArgument(name="--to", problem=f"the models to change to are {known}")
     await database.fetch(statement("aim"), model)
-    return str(model)
+    progress = await reembedding_progress(database, model)
+    return model, progress.total - progress.done
 
 
 async def reembedding_progress(database: Database, model: str) -> Progress:

@@ -238,7 +238,8 @@ SELECT
         AS oldest_claimable_seconds,
     (
         SELECT count(*) FROM vision_workers
-        WHERE state = 'ready' AND last_seen_at > now() - make_interval(secs => $2)
+        WHERE state IN ('ready', 'reembedding')
+            AND last_seen_at > now() - make_interval(secs => $2)
     ) AS workers
 FROM pending, failed, every
 
@@ -404,6 +405,13 @@ UPDATE memories_image
 SET embedding = NULL, embedding_model = NULL, embedded_at = NULL, attempts = 0,
     next_attempt_at = now()
 WHERE embedding IS NOT NULL AND embedding_model IS DISTINCT FROM $1
+
+-- name: strays
+-- Embedded, but by another model than the active one, so that no search finds them.
+SELECT count(*) FROM memories_image
+JOIN vision_models AS models ON models.active
+WHERE embedding IS NOT NULL AND embedding_model IS DISTINCT FROM models.key
+    AND NOT (models.framing = 'centre-crop' AND embedding_model = models.name)
 
 -- name: reembed_deactivate
 UPDATE vision_models SET active = false WHERE active

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tests.acceptance.test_main_job import agent, call
 from tests.environments import ROOT
-from tests.support import Process, drained
+from tests.support import Process, agent, call, drained
 from vision_worker.front import Front
 
 PACKAGES = ("wireshark-doc", "debian-handbook", "debian-edu-doc-en")

@@ -3,16 +3,12 @@
 import asyncio
 import json
 import signal
-import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from mcp import Client, StdioServerParameters
 
-from tests.support import Process, drained, eventually
+from tests.support import Process, agent, call, drained, eventually
 from vision_worker.demo.screens import held_out_screens
 from vision_worker.front import Front
 
@@ -29,23 +25,6 @@ KINDS = (
     "settings",
 )
 StartWorker = Callable[..., Process]
-
-
-@asynccontextmanager
-async def agent(environment: dict[str, str]) -> AsyncIterator[Client]:
-    """An agent's MCP client, speaking to a server process of its own over stdio."""
-    server = StdioServerParameters(
-        command=sys.executable, args=["-m", "vision_worker.cli", "mcp"], env=environment
-    )
-    async with Client(server) as client:
-        yield client
-
-
-async def call(client: Client, tool: str, **arguments: object) -> dict[str, Any]:
-    result = await client.call_tool(tool, arguments)
-    assert not result.is_error, result.content
-    assert isinstance(result.structured_content, dict)
-    return result.structured_content
 
 
 def one_of(shots: dict[str, Path], kind: str) -> str:

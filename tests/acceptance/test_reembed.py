@@ -119,3 +119,14 @@ async def test_the_worker_of_the_old_model_serves_searches_until_the_switch_and_
         return states == ["model_mismatch", "ready"]
 
     await eventually(resting, "the old worker lays its work down")
+
+
+async def test_vectors_of_an_adopted_database_are_made_anew_when_asked(
+    embedded: Process, front: Front, run_cli: Callable[..., object]
+) -> None:
+    await front.database.fetch("UPDATE memories_image SET embedding_model = 'clip-ViT-B-32'")
+    assert (await front.query.search_by_text("a dark login form")).hits == []
+    run_cli("reembed")
+    await drained(front)
+    assert await models(front) == {("embedded", "tiles")}
+    assert len((await front.query.search_by_text("a dark login form", SHOTS)).hits) == SHOTS
