@@ -46,6 +46,7 @@ class EmbeddingWorker:
         self._queues = queues
         self._id = uuid4()
         self._state, self._detail = "starting", ""
+        self._told = ""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
         self._pipeline: Pipeline | None = None
@@ -125,8 +126,9 @@ class EmbeddingWorker:
                 try:
                     await self._work(database)
                 except VisionError as error:
-                    if self._detail != str(error):
+                    if self._told != str(error):
                         logger.warning("%s", error)
+                    self._told = str(error)
                     self._say(_state_of(error), str(error))
                     await self._pause(RETRY_SECONDS)
                 except Exception as error:
@@ -155,6 +157,7 @@ class EmbeddingWorker:
             max_attempts=self._config.max_attempts,
         )
         self._say("ready", "")
+        self._told = ""
         await self._heartbeat(database)
         logger.info("ready model=%s device=%s", key, self.embedder.device)
         if "embed" in self._queues:
