@@ -177,6 +177,8 @@ def _log() -> None:
     )
     for noisy in ("sentence_transformers", "celery.app.trace", "celery.worker.strategy"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    # A database that is away is told by our own sentence; the pool's tracebacks add nothing.
+    logging.getLogger("asyncpg.pool").setLevel(logging.CRITICAL)
 
 
 if __name__ == "__main__":

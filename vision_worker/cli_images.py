@@ -1,7 +1,7 @@
 """The commands about pictures: save, search, list, get, delete."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
@@ -26,7 +26,7 @@ Limit = Annotated[int, typer.Option(min=1, max=1000)]
 @app.command()
 def save(
     paths: Annotated[
-        list[Path], typer.Argument(metavar="PATH", help="Pictures, or folders of pictures.")
+        list[str], typer.Argument(metavar="PATH", help="Pictures, or folders of pictures.")
     ],
     text: Annotated[
         str | None, typer.Option(help="What to remember; else the file's name.")
@@ -36,6 +36,9 @@ def save(
     as_json: AsJson = False,
 ) -> None:
     """Keep pictures. Bad files are passed over and listed at the end."""
+    if not all(path.strip() for path in paths):
+        # As a Path it would be the current folder.
+        raise typer.BadParameter("a path is empty", param_hint="PATH")
 
     async def keep(front: Front, path: Path) -> SavedImage:
         # A name that is not text is remembered as far as it is.
@@ -51,7 +54,7 @@ def save(
         return await front.memory.save(picture)
 
     async def work(front: Front) -> int:
-        files = list(_files(paths))
+        files = list(_files(map(Path, paths)))
         failures: list[tuple[Path, VisionError]] = []
         with console.Progress("saving", 0 if as_json or len(files) < 2 else len(files)) as progress:
             for path in progress.over(files):
@@ -177,7 +180,7 @@ def delete(identifier: Identifier, as_json: AsJson = False) -> None:
     with_front(work, as_json=as_json)
 
 
-def _files(paths: list[Path]) -> Iterator[Path]:
+def _files(paths: Iterable[Path]) -> Iterator[Path]:
     """The files given, and those in the folders given; hidden ones only if given by name."""
     for path in paths:
         if not path.is_dir():

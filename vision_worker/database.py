@@ -16,6 +16,7 @@ from vision_worker.errors import (
     InvalidArgument,
     OutcomeUnknown,
     SchemaOutdated,
+    VisionError,
 )
 
 CONNECT_SECONDS = 5.0
@@ -50,11 +51,15 @@ class Database:
     """A connection pool per event loop, opened at first use.
 
     Statements that went to a connection which then broke are sent once more on a fresh one, so
-    they must be safe to repeat; all of ours are.
+    they must be safe to repeat; all of ours are. ``revive`` starts a server that has died; it is
+    called in a thread when a connection is refused, and may raise VisionError.
     """
 
-    def __init__(self, url: str, *, pool_size: int = 8) -> None:
+    def __init__(
+        self, url: str, *, pool_size: int = 8, revive: Callable[[], object] | None = None
+    ) -> None:
         self._url = url
+        self._revive = revive
         self._pool_size = pool_size
         self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[asyncpg.Pool]] = (
             WeakKeyDictionary()
@@ -145,11 +150,22 @@ class Database:
         try:
             connection = await pool.acquire(timeout=CONNECT_SECONDS)
         except (*REFUSED, TimeoutError) as error:
-            raise DatabaseUnavailable(reason=_reason(error)) from error
+            connection = await self._acquire_revived(pool, error)
         try:
             yield connection
         finally:
             await asyncio.shield(pool.release(connection))
+
+    async def _acquire_revived(
+        self, pool: asyncpg.Pool, refused: BaseException
+    ) -> asyncpg.Connection:
+        if self._revive is None:
+            raise DatabaseUnavailable(reason=_reason(refused)) from refused
+        try:
+            await asyncio.to_thread(self._revive)
+            return await pool.acquire(timeout=CONNECT_SECONDS)
+        except (*REFUSED, TimeoutError, VisionError) as error:
+            raise DatabaseUnavailable(reason=_reason(error)) from error
 
     async def _open(self) -> asyncpg.Pool:
         try:

@@ -24,7 +24,11 @@ class Front:
     def __init__(self, config: VisionConfig, backend: Urls) -> None:
         self.config = config
         self.backend = backend
-        self.database = Database(backend.db_url, pool_size=config.db_pool_size)
+        self.database = Database(
+            backend.db_url,
+            pool_size=config.db_pool_size,
+            revive=(lambda: urls(config)) if config.resolved_db_url is None else None,
+        )
         self.broker = Broker(backend.broker_url)
         self.index = ImageIndex(self.database, namespace=config.namespace)
         self._doorbell = Doorbell(self.broker.ring)

@@ -18,6 +18,7 @@ from vision_worker.local_folder import POLL_SECONDS, StateFolder, try_lock
 
 ANSWER_SECONDS = 1.0
 START_SECONDS = 60.0
+LAG_SECONDS = 2.0
 STOP_SECONDS = 60.0
 LOG_BYTES = 1024 * 1024
 LOG_TAIL_BYTES = 64 * 1024
@@ -42,6 +43,8 @@ class Server(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     stop_signal: ClassVar[signal.Signals]
+    may_lag: ClassVar[bool] = False
+    """Whether its callers can go on although it is there and does not answer."""
 
     def __init__(self, folder: StateFolder, config: VisionConfig) -> None:
         self.folder = folder
@@ -133,7 +136,8 @@ class Server(ABC):
                     "the data away to begin anew"
                 )
             self.folder.make_password()
-        deadline = time.monotonic() + START_SECONDS
+        begun = time.monotonic()
+        deadline = begun + START_SECONDS
         log_start: int | None = None
         if self._answer() is Answer.ABSENT and (pid := self._process()) is not None:
             # It lives on without its socket, which something has cleaned away.
@@ -148,6 +152,12 @@ class Server(ABC):
                     self._spawn(command, lifeline)
                 finally:
                     os.close(lifeline)
+            if (
+                self.may_lag
+                and answer is not Answer.ABSENT
+                and time.monotonic() > begun + LAG_SECONDS
+            ):
+                return
             if time.monotonic() > deadline:
                 raise self.failure(
                     f"it was not ready within {START_SECONDS:g} seconds. It may be recovering "

@@ -17,6 +17,7 @@ class Valkey(Server):
     name: ClassVar[str] = "valkey"
     title: ClassVar[str] = "Valkey"
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
+    may_lag: ClassVar[bool] = True
 
     @property
     def data(self) -> Path:

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import os
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -196,12 +197,12 @@ async def call(client: Client, tool: str, **arguments: object) -> dict[str, Any]
 
 
 def farewell(folder: Path) -> None:
-    command = Path(sys.executable).with_name("vision-worker")
+    command = shlex.quote(str(Path(sys.executable).with_name("vision-worker")))
     console.print(f"The pictures and the worker's log stay in {escape(str(folder))}.")
     console.print("For an agent, register this as an MCP server on stdio:\n")
-    console.print(f"   MEMINI_IMAGE_SEARCH_ENABLED=true {escape(str(command))} mcp\n")
+    console.print(f"   MEMINI_IMAGE_SEARCH_ENABLED=true {escape(command)} mcp\n")
     console.print("and keep a worker running, here or on a host with a GPU:\n")
-    console.print(f"   {escape(str(command))} worker\n")
+    console.print(f"   {escape(command)} worker\n")
 
 
 if __name__ == "__main__":
