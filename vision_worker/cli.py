@@ -12,7 +12,7 @@ from vision_worker import cli_images, cli_index, console
 from vision_worker.cli_run import EXIT_ERROR, AsJson, give_up, guarded, with_front
 from vision_worker.config import VisionConfig
 from vision_worker.errors import SchemaOutdated
-from vision_worker.front import Front
+from vision_worker.front import Front, open_backend
 
 app = typer.Typer(
     name="vision-worker",
@@ -101,12 +101,12 @@ def worker(
 
     def start() -> int:
         config = VisionConfig(**{name: value for name, value in given.items() if value is not None})
-        backend = asyncio.run(_backend(config))
+        backend = asyncio.run(open_backend(config))
         try:
             from vision_worker.tasks import run_worker
         except ImportError as error:
             give_up(f"{error}. Install the worker: pip install 'vision-worker[worker]'")
-        return run_worker(config, *backend, queues=wanted, pool=pool)
+        return run_worker(config, backend.db_url, backend.broker_url, queues=wanted, pool=pool)
 
     _log()
     raise typer.Exit(guarded(start))
@@ -157,16 +157,6 @@ app.add_typer(cli_index.app)
 def main() -> None:
     console.tolerate_odd_characters()
     app()
-
-
-async def _backend(config: VisionConfig) -> tuple[str, str]:
-    from vision_worker.local import urls
-    from vision_worker.migrate import migrate as bring_up
-
-    backend = await asyncio.to_thread(urls, config)
-    if config.resolved_db_url is None:
-        await bring_up(backend.db_url)
-    return backend.db_url, backend.broker_url
 
 
 def _log() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -35,6 +35,7 @@ REFUSED = (
     asyncpg.InvalidCatalogNameError,
     asyncpg.InsufficientPrivilegeError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
 )
 BROKEN = (
     OSError,
@@ -154,7 +155,9 @@ class Database:
         try:
             yield connection
         finally:
-            await asyncio.shield(pool.release(connection))
+            # A connection that is lost at this moment has been taken back already.
+            with suppress(asyncpg.InternalClientError):
+                await asyncio.shield(pool.release(connection))
 
     async def _acquire_revived(
         self, pool: asyncpg.Pool, refused: BaseException

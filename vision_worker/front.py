@@ -56,10 +56,7 @@ class Front:
         Raises ConfigError or BackendError.
         """
         config = config or VisionConfig()
-        backend = await asyncio.to_thread(urls, config)
-        if config.resolved_db_url is None:
-            await migrate(backend.db_url)
-        front = cls(config, backend)
+        front = cls(config, await open_backend(config))
         await front.database.pool()
         return front
 
@@ -81,3 +78,11 @@ class Front:
 
         config = self.config
         return ClipEmbedder(config.clip_model, config.clip_device, framing=config.clip_framing)
+
+
+async def open_backend(config: VisionConfig) -> Urls:
+    """Start the embedded servers where they are used, and migrate the embedded database."""
+    backend = await asyncio.to_thread(urls, config)
+    if config.resolved_db_url is None:
+        await migrate(backend.db_url)
+    return backend
