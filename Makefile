@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 SHOTS ?=
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: help demo test lint types check tiny-clip clean
+.PHONY: help demo test interop lint types check tiny-clip clean
 
 help:
 	@echo "make demo [SHOTS=folder]   save screenshots, embed them, search them"
 	@echo "make test                  the whole test suite"
+	@echo "make interop               the tests with the real memini-ai and videre-mcp"
 	@echo "make check                 lint, types and layers"
 	@echo "make tiny-clip             train the demo's CLIP again"
 
@@ -18,6 +19,10 @@ demo: $(VENV)/.demo
 
 test: $(VENV)/.dev
 	@"$(BIN)/python" -m pytest
+
+interop: $(VENV)/.dev
+	@"$(BIN)/python" -m tests.interop.environments
+	@"$(BIN)/python" -m pytest tests/interop
 
 lint: $(VENV)/.dev
 	@"$(BIN)/ruff" check .
@@ -49,4 +54,4 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.python
 	@touch "$@" "$(VENV)/.demo"
 
 clean:
-	@rm -rf "$(VENV)" .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf "$(VENV)" .venvs .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -30,6 +30,7 @@ __all__ = [
     "Tool",
     "ToolAnnotations",
     "annotations",
+    "discard",
     "servable",
     "text",
     "tool_result",
@@ -74,6 +75,11 @@ def servable(tool: Tool) -> Tool:
     adapted: Any = plain
     adapted.__signature__ = signature.replace(return_annotation=answer)
     return adapted  # type: ignore[no-any-return]
+
+
+def discard(server: Any, tool: str) -> None:
+    """Take a tool away, if the server has one of that name. Early 1.x has no call for it."""
+    server._tool_manager._tools.pop(tool, None)
 
 
 def annotations(

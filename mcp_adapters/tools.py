@@ -18,6 +18,7 @@ from mcp_adapters.sdk import (
     ResourceError,
     Tool,
     annotations,
+    discard,
     servable,
     text,
     tool_result,
@@ -36,11 +37,13 @@ Limit = Annotated[int, Field(description="how many at most, 1 to 1000")]
 Order = Literal["newest", "oldest", "desc", "asc"]
 
 
-def register_tools(server: Any, open_front: OpenFront) -> None:
-    """Add the seven image tools and the ``image://`` resource to a server.
+def register_tools(server: Any, open_front: OpenFront) -> list[str]:
+    """Add the seven image tools and the ``image://`` resource to a server; the tools' names.
 
-    ``open_front`` is awaited at each call and should return the same Front.
+    ``open_front`` is awaited at each call and should return the same Front. A tool of the same name
+    is replaced.
     """
+    names: list[str] = []
 
     async def answer(work: Callable[[Front], Awaitable[CallToolResult]]) -> CallToolResult:
         try:
@@ -52,7 +55,13 @@ def register_tools(server: Any, open_front: OpenFront) -> None:
         decorate: Callable[[Tool], Tool] = server.tool(
             title=title, annotations=annotations(title, **hints)
         )
-        return lambda function: decorate(servable(function))
+
+        def add(function: Tool) -> Tool:
+            names.append(function.__name__)
+            discard(server, function.__name__)
+            return decorate(servable(function))
+
+        return add
 
     @tool("Save a picture", idempotent=True)
     async def save_image_memory(
@@ -92,6 +101,10 @@ def register_tools(server: Any, open_front: OpenFront) -> None:
         source_type: Annotated[str | None, Field(description="only pictures from there")] = None,
         created_after: Annotated[datetime | None, Field(description="ISO 8601")] = None,
         created_before: Annotated[datetime | None, Field(description="ISO 8601")] = None,
+        order: Annotated[
+            Literal["distance", "time"],
+            Field(description="the nearest ones nearest first, or the same ones newest first"),
+        ] = "distance",
     ) -> Annotated[CallToolResult, Hits]:
         """Find kept pictures by what they look like: nearest first, each with its path.
 
@@ -102,7 +115,10 @@ def register_tools(server: Any, open_front: OpenFront) -> None:
 
         async def work(front: Front) -> CallToolResult:
             where = _filter(tags, source_type, created_after, created_before)
-            return _hits(Hits.of(await front.query.search_by_text(query, limit, where=where)))
+            page = await front.query.search_by_text(query, limit, where=where)
+            if order == "time":
+                page.hits.sort(key=lambda hit: hit.created_at or "", reverse=True)
+            return _hits(Hits.of(page))
 
         return await answer(work)
 
@@ -216,6 +232,8 @@ def register_tools(server: Any, open_front: OpenFront) -> None:
             return await front.views.render(await front.memory.get(image_id), FULL_SIDE)
         except VisionError as error:
             raise ResourceError(f"{error.code}: {error}") from None
+
+    return names
 
 
 def _structured(answer: Answer, *blocks: Any) -> CallToolResult:

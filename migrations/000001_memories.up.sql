@@ -88,15 +88,28 @@ BEGIN
         );
     END IF;
 
-    SELECT ARRAY(SELECT (regexp_matches(pg_get_constraintdef(oid), '''([^'']+)''', 'g'))[1])
+    -- The next migration needs it, and would leave this one behind for another role to find.
+    SELECT relname INTO missing FROM pg_class
+    WHERE oid IN (to_regclass('memories'), to_regclass('memories_image'))
+        AND NOT pg_has_role(relowner, 'USAGE');
+    IF FOUND THEN
+        RAISE insufficient_privilege USING MESSAGE = format('must be owner of table %s', missing);
+    END IF;
+
+    SELECT ARRAY(
+        SELECT replace(literal[1], '''''', '''')
+        FROM regexp_matches(pg_get_constraintdef(oid), '''((?:[^'']|'''')+)''', 'g') AS literal
+    )
     INTO had FROM pg_constraint
     WHERE conrelid = 'memories'::regclass AND conname = 'memories_source_type_check'
         AND pg_get_constraintdef(oid) LIKE 'CHECK (((source_type)::text = ANY %';
-    IF had IS NOT NULL THEN
+    -- Nothing but 'image' is added: memini-ai makes its check anew at every start, and does not
+    -- start over a row that this refuses.
+    IF NOT 'image' = ANY(had) THEN
         INSERT INTO vision_undo (migration, statement)
         SELECT 1, format(allow, string_agg(quote_literal(type), ', ')) FROM unnest(had) AS type;
         EXECUTE format(allow, string_agg(quote_literal(type), ', ')) FROM (
-            SELECT unnest(had || known) UNION SELECT source_type FROM memories
+            SELECT unnest(had || 'image'::text) UNION SELECT source_type FROM memories
         ) AS allowed (type);
     END IF;
 END $$;

@@ -5,9 +5,19 @@ SELECT set_config('maintenance_work_mem', greatest(
 )::text, true);
 SET LOCAL max_parallel_maintenance_workers = 0;
 
--- Start from memini-ai's own table, found or made; the steps after it are the same for both.
+-- Start from memini-ai's own table, found or made; the steps after it are the same for both. One
+-- that was made goes again unless others have put pictures into it.
 INSERT INTO vision_undo (migration, statement)
-SELECT 2, 'DROP TABLE memories_image' WHERE to_regclass('memories_image') IS NULL;
+SELECT 2, $undo$
+    DO $drop$ BEGIN
+        IF NOT EXISTS (
+            SELECT FROM memories_image JOIN memories ON memories.id = memory_id
+            WHERE (metadata ? 'image_id') IS NOT TRUE
+        ) THEN
+            DROP TABLE memories_image;
+        END IF;
+    END $drop$
+$undo$ WHERE to_regclass('memories_image') IS NULL;
 
 CREATE TABLE IF NOT EXISTS memories_image (
     id uuid PRIMARY KEY DEFAULT gen_random_uuid(),

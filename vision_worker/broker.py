@@ -21,7 +21,10 @@ CONNECT_SECONDS = 0.5
 
 
 class Broker:
-    """Redis or Valkey with the workers behind it. Connects when something is sent."""
+    """Redis or Valkey with the workers behind it. Connects when something is sent.
+
+    Without a URL nothing can be sent: every call raises as if the broker were away.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -63,6 +66,8 @@ class Broker:
         """Raises BrokerUnavailable unless the broker answers."""
         import redis.exceptions
 
+        if not self.url:
+            raise BrokerUnavailable(reason="there is none")
         client = self._client()
         try:
             await asyncio.wait_for(client.ping(), seconds)
@@ -74,6 +79,8 @@ class Broker:
     async def _ask(self, task: str, question: dict[str, object], seconds: float) -> QueryVector:
         import redis.exceptions
 
+        if not self.url:
+            raise EncoderUnavailable(reason="there is no broker to ask a worker through")
         reply_to = f"{REPLY_PREFIX}{uuid4().hex}"
         client = self._client(socket_timeout=seconds + 1)
         try:
@@ -96,6 +103,8 @@ class Broker:
     def _publish(self, task: str, arguments: dict[str, object], *, expires: float) -> None:
         import kombu.exceptions
 
+        if not self.url:
+            raise BrokerUnavailable(reason="there is none")
         try:
             self._app.send_task(task, kwargs=arguments, expires=expires, retry=False)
         except (kombu.exceptions.OperationalError, OSError) as error:

@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
+import shlex
 import sys
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from vision_worker import cli_images, cli_index, console
+from vision_worker import cli_images, cli_index, console, neighbour
 from vision_worker.cli_run import EXIT_ERROR, AsJson, give_up, guarded, with_front
 from vision_worker.config import VisionConfig
 from vision_worker.errors import SchemaOutdated
@@ -35,18 +36,32 @@ Exit status:
 
 
 @app.command()
-def up() -> None:
+def up(
+    env: Annotated[
+        bool,
+        typer.Option(
+            "--env",
+            help="Print only the settings, password included, by which memini-ai 1.x uses the"
+            " same database.",
+        ),
+    ] = False,
+) -> None:
     """Start the embedded servers and bring their database up to date."""
     from vision_worker.migrate import pending
 
     async def work(front: Front) -> None:
         if missing := await pending(front.backend.db_url):
             raise SchemaOutdated(reason=f"{len(missing)} migrations")
+        if env:
+            for name, value in neighbour.settings(front.backend.db_url).items():
+                console.say(f"export {name}={shlex.quote(value)}")
+            return
         console.say("PostgreSQL and Valkey are running.")
         if not (front.config.resolved_db_url and front.config.broker_url):
             console.say(f"  data     {front.config.resolved_state_dir}")
         console.say(f"  pictures {front.config.resolved_image_dir}")
         console.say("Next: 'vision-worker worker' embeds, 'vision-worker mcp' serves an agent.")
+        console.say("For memini-ai 1.x: 'vision-worker up --env' prints how it uses this database.")
 
     with_front(work)
 

@@ -39,6 +39,9 @@ class VisionConfig(BaseSettings):
     """``auto``, ``cpu``, ``cuda``, ``cuda:1``, ``mps``."""
     clip_framing: Framing = "tiles"
     """How a picture is made square: ``tiles``, ``letterbox`` or the published ``centre-crop``."""
+    text_model: str = "auto"
+    """Hub name or folder of the model of memini-ai's text vectors; ``auto``: all-MiniLM-L6-v2 where
+    memini-ai uses the same database, else none; ``off``: none."""
     image_dir: str = Field(
         "~/.memini-ai/images", validation_alias=AliasChoices("image_dir", f"{PREFIX}DIR")
     )

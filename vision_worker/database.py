@@ -1,7 +1,7 @@
 """Connections to PostgreSQL; the one edge where its errors become ours."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -52,14 +52,23 @@ class Database:
     """A connection pool per event loop, opened at first use.
 
     Statements that went to a connection which then broke are sent once more on a fresh one, so
-    they must be safe to repeat; all of ours are. ``revive`` starts a server that has died; it is
+    they must be safe to repeat; all of ours are. ``settings`` are those of the sessions, and
+    ``prepare`` is awaited with each new connection. ``revive`` starts a server that has died; it is
     called in a thread when a connection is refused, and may raise VisionError.
     """
 
     def __init__(
-        self, url: str, *, pool_size: int = 8, revive: Callable[[], object] | None = None
+        self,
+        url: str,
+        *,
+        pool_size: int = 8,
+        settings: Mapping[str, str] | None = None,
+        prepare: Callable[[asyncpg.Connection], Awaitable[object]] | None = None,
+        revive: Callable[[], object] | None = None,
     ) -> None:
         self._url = url
+        self._settings = {**SESSION, **(settings or {})}
+        self._prepare = prepare
         self._revive = revive
         self._pool_size = pool_size
         self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[asyncpg.Pool]] = (
@@ -134,7 +143,7 @@ class Database:
             return await work(connection)
         except STALE as error:
             raise SchemaOutdated(reason=str(error)) from error
-        except asyncpg.DataError as error:
+        except (asyncpg.DataError, asyncpg.CheckViolationError) as error:
             raise _unusable(error) from error
         except asyncpg.InsufficientResourcesError as error:
             raise DatabaseUnavailable(reason=_reason(error)) from error
@@ -170,6 +179,11 @@ class Database:
         except (*REFUSED, TimeoutError, VisionError) as error:
             raise DatabaseUnavailable(reason=_reason(error)) from error
 
+    async def _init(self, connection: asyncpg.Connection) -> None:
+        await _register_vector(connection)
+        if self._prepare is not None:
+            await self._prepare(connection)
+
     async def _open(self) -> asyncpg.Pool:
         try:
             return await asyncpg.create_pool(
@@ -178,8 +192,8 @@ class Database:
                 max_size=self._pool_size,
                 timeout=CONNECT_SECONDS,
                 command_timeout=COMMAND_SECONDS,
-                server_settings=SESSION,
-                init=_prepare,
+                server_settings=self._settings,
+                init=self._init,
             )
         except asyncpg.ClientConfigurationError:
             # Its text quotes the URL, password and all.
@@ -189,7 +203,7 @@ class Database:
             raise DatabaseUnavailable(reason=_reason(error)) from error
 
 
-async def _prepare(connection: asyncpg.Connection) -> None:
+async def _register_vector(connection: asyncpg.Connection) -> None:
     schema = await connection.fetchval(
         "SELECT nspname FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace"
         " WHERE extname = 'vector'"
@@ -199,7 +213,10 @@ async def _prepare(connection: asyncpg.Connection) -> None:
     await register_vector(connection, schema=schema)
 
 
-def _unusable(error: asyncpg.DataError) -> InvalidArgument:
+def _unusable(error: asyncpg.DataError | asyncpg.CheckViolationError) -> InvalidArgument:
+    if error.constraint_name == "memories_source_type_check":
+        problem = "this database's memini-ai does not know it. Leave it out, or update memini-ai"
+        return InvalidArgument(name="source_type", problem=problem)
     # Text with a NUL in it or half a surrogate pair is a string in Python, but not in PostgreSQL.
     return InvalidArgument(name="a value", problem=f"the database cannot take it, {_reason(error)}")
 

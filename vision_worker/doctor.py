@@ -2,20 +2,36 @@
 
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any, Literal
 
+from vision_worker import neighbour
 from vision_worker.broker import Broker
 from vision_worker.config import VisionConfig
 from vision_worker.database import Database
-from vision_worker.errors import DatabaseUnavailable, VisionError
+from vision_worker.errors import (
+    DatabaseUnavailable,
+    DecoderCrashed,
+    EmbeddingInvalid,
+    NotAnImage,
+    TooManyPixels,
+    Undecodable,
+    VisionError,
+)
 from vision_worker.index import ImageIndex
-from vision_worker.local import running, urls
+from vision_worker.local import servers, urls
+from vision_worker.local_server import Answer, Server
 from vision_worker.migrate import pending
 from vision_worker.statements import statement
 
 FEW_BYTES = 1 << 30
+LASTING = {
+    kind.code for kind in (DecoderCrashed, EmbeddingInvalid, NotAnImage, TooManyPixels, Undecodable)
+}
+"""What is wrong with the picture itself, so that no retry helps."""
 
 State = Literal["ok", "warning", "broken"]
 
@@ -41,23 +57,25 @@ async def examine() -> list[Check]:
         checks += await _servers(config)
     except VisionError as error:
         checks.append(Check("servers", "broken", str(error), "Correct what it names."))
-    checks.append(_model(config))
+    checks += [_model(config), *_device(config)]
+    checks += [*_namesake(), *await _neighbour(config)]
     return checks
 
 
 async def _servers(config: VisionConfig) -> list[Check]:
-    embedded = {} if config.resolved_db_url and config.broker_url else running(config)
     db_url, broker_url = config.resolved_db_url, config.broker_url
     checks = []
-    if not db_url:
-        checks.append(_embedded("postgres", embedded["postgres"]))
-    if not broker_url:
-        checks.append(_embedded("valkey", embedded["valkey"]))
-    # Asking for the URL of an embedded server starts it, so only one that runs is asked.
-    if not broker_url and embedded["valkey"]:
-        broker_url = urls(config.model_copy(update={"db_url": "-"})).broker_url
-    if not db_url and embedded["postgres"]:
-        db_url = urls(config.model_copy(update={"broker_url": "-"})).db_url
+    if not (db_url and broker_url):
+        postgres, valkey = servers(config)
+        if not db_url:
+            checks.append(_embedded(postgres, lost=postgres.data.exists()))
+        if not broker_url:
+            checks.append(_embedded(valkey, lost=False))
+        # Asking for the URL of an embedded server starts it, so only one that runs is asked.
+        if not broker_url and valkey.running:
+            broker_url = urls(config.model_copy(update={"db_url": "-"})).broker_url
+        if not db_url and postgres.running:
+            db_url = urls(config.model_copy(update={"broker_url": "-"})).db_url
     if broker_url:
         checks.append(await _broker(Broker(broker_url)))
     if db_url:
@@ -91,10 +109,22 @@ def _pictures(config: VisionConfig) -> Check:
     return Check("pictures", "ok", detail)
 
 
-def _embedded(name: str, alive: bool) -> Check:
-    if alive:
-        return Check(name, "ok", "the embedded server answers")
-    return Check(name, "warning", "the embedded server is not running", "Run 'vision-worker up'.")
+def _embedded(server: Server, *, lost: bool) -> Check:
+    """``lost`` says whether nothing works as long as it does not run."""
+    answer = server.answer
+    if answer is Answer.READY:
+        return Check(server.name, "ok", "the embedded server answers")
+    if answer is Answer.BUSY:
+        detail = "the embedded server is there, but does not answer"
+        advice = (
+            f"It may be recovering: wait, and look into {server.log}. If it stays so, run"
+            " 'vision-worker down', then 'vision-worker up'."
+        )
+        return Check(server.name, "broken", detail, advice)
+    detail = "the embedded server is not running"
+    if lost:
+        detail += ", so no image can be saved or found"
+    return Check(server.name, "broken" if lost else "warning", detail, "Run 'vision-worker up'.")
 
 
 async def _broker(broker: Broker) -> Check:
@@ -115,10 +145,14 @@ async def _database(config: VisionConfig, url: str) -> list[Check]:
         index = ImageIndex(database, namespace=config.namespace)
         status = await index.status(ready_seconds=config.ready_seconds)
         workers = await index.workers()
+        failures = await index.failures()
         strays = await database.fetchval(statement("strays"))
+        texts = await _text_model(config, database)
     except DatabaseUnavailable as error:
         detail = f"cannot be reached: {error.details['reason']}"
         advice = "Start it, or correct MEMINI_IMAGE_DB_URL (or MEMINI_DB_URL)."
+        if neighbour.serves(url):
+            advice = "It is memini-ai's own, which ends with it: start memini-ai."
         return [Check("database", "broken", detail, advice)]
     except VisionError as error:
         return [Check("database", "broken", str(error), "Do what it says.")]
@@ -136,10 +170,25 @@ async def _database(config: VisionConfig, url: str) -> list[Check]:
     if strays:
         detail = f"{strays} images are embedded by another model, so no search finds them"
         checks.append(Check("vectors", "warning", detail, "Run 'vision-worker reembed'."))
-    if status.failed:
-        advice = "See 'vision-worker status', then 'vision-worker retry'."
-        checks.append(Check("failures", "warning", f"{status.failed} images failed", advice))
+    checks += texts
+    if failures:
+        checks.append(_failures(failures))
     return checks
+
+
+def _failures(failures: Sequence[dict[str, Any]]) -> Check:
+    detail = f"{sum(failure['images'] for failure in failures)} images failed"
+    codes = sorted(failure["code"] for failure in failures)
+    advice = "See 'vision-worker status'."
+    if again := [code for code in codes if code not in LASTING]:
+        retries = " and ".join(f"'vision-worker retry --code {code}'" for code in again)
+        advice += f" {retries} may help."
+    if lasting := [code for code in codes if code in LASTING]:
+        advice += (
+            f" No retry helps against {', '.join(lasting)}: delete those pictures with"
+            " 'vision-worker delete', or save better ones."
+        )
+    return Check("failures", "warning", detail, advice)
 
 
 def _worker(worker: dict[str, Any]) -> Check:
@@ -166,3 +215,82 @@ def _model(config: VisionConfig) -> Check:
         advice = "A worker on this machine could not embed; one elsewhere may."
         return Check("model", "warning", str(error), advice)
     return Check("model", "ok", f"{source.name}@{source.revision}")
+
+
+def _device(config: VisionConfig) -> list[Check]:
+    """Whether a device that was asked for by name is there."""
+    if config.clip_device == "auto" or find_spec("torch") is None:
+        return []
+    import torch
+
+    try:
+        torch.empty(1, device=config.clip_device)
+    except (RuntimeError, AssertionError) as error:
+        detail = f"MEMINI_IMAGE_CLIP_DEVICE is {config.clip_device}: {str(error).splitlines()[0]}"
+        advice = "Set it to auto, cpu, mps, cuda or cuda:1 where a worker of this machine uses it."
+        return [Check("device", "warning", detail, advice)]
+    return [Check("device", "ok", config.clip_device)]
+
+
+def _namesake() -> list[Check]:
+    """Another program that installs itself over memini-ai-dev."""
+    try:
+        found = version("memini-ai")
+    except PackageNotFoundError:
+        return []
+    detail = (
+        f"the package memini-ai {found} is installed here. It is another program than"
+        " memini-ai-dev, with the same module name and tables that cannot be shared"
+    )
+    advice = "Run 'pip uninstall memini-ai', then 'pip install --force-reinstall memini-ai-dev'."
+    return [Check("memini-ai package", "warning", detail, advice)]
+
+
+async def _neighbour(config: VisionConfig) -> list[Check]:
+    """Whether a memini-ai with an embedded PostgreSQL and we use the same database."""
+    shared = await neighbour.running()
+    if shared is None:
+        return []
+    used = neighbour.serves(config.resolved_db_url or "")
+    backend = os.environ.get("MEMINI_VECTOR_BACKEND")
+    refused = bool(os.environ.get("MEMINI_DB_URL")) and not backend
+    if used and not refused:
+        return [Check("memini-ai", "ok", "the images are in its embedded PostgreSQL")]
+    if backend == "postgres-external":
+        return []
+    advice = f"Set MEMINI_IMAGE_DB_URL='{shared}' for the agent's server, the worker and memini-ai"
+    if refused:
+        detail = "in its embedded mode it does not start with MEMINI_DB_URL set"
+        advice += ", and unset MEMINI_DB_URL."
+    else:
+        detail = "its embedded PostgreSQL runs, but the images are in another database"
+        advice += (
+            " to share it. It ends with memini-ai; for one that stays, 'vision-worker up --env'"
+            " prints how memini-ai uses ours."
+        )
+    return [Check("memini-ai", "warning", detail, advice)]
+
+
+async def _text_model(config: VisionConfig, database: Database) -> list[Check]:
+    """Whether the model of memini-ai's text vectors is there, if they are wanted."""
+    state = await database.fetchrow(statement("text_state"))
+    assert state is not None
+    automatic = config.text_model == "auto"
+    if config.text_model == "off" or (automatic and not state["memini_ai"]):
+        return []
+    if find_spec("sentence_transformers") is None:
+        detail = "this machine has no encoder installed; a worker elsewhere must have one"
+        return [Check("text model", "ok", detail)]
+    from vision_worker.models import MINILM, find_model
+
+    name = MINILM if automatic else config.text_model
+    try:
+        source = find_model(name, fetch=False)
+    except VisionError as error:
+        detail = f"{name}: {error.details['reason']}; memini-ai finds no picture by its text"
+        advice = (
+            "Run 'pip install \"vision-worker[text]\"' where the worker is, let it fetch the model"
+            " once, or set MEMINI_IMAGE_TEXT_MODEL to a folder or to off."
+        )
+        return [Check("text model", "warning", detail, advice)]
+    return [Check("text model", "ok", f"{source.name}@{source.revision}")]

@@ -10,7 +10,7 @@ from PIL import Image
 from vision_worker.config import Framing
 from vision_worker.errors import EmbeddingInvalid, InvalidArgument, ModelUnusable
 from vision_worker.images import MAX_PIXELS, decode, frame, open_image, shown, upright_rgb
-from vision_worker.models import ModelSource, find_model
+from vision_worker.models import LOADING, ModelSource, find_model
 from vision_worker.types import EMBEDDING_DIM
 
 MAX_FILE_SIZE = 100 << 20
@@ -149,6 +149,10 @@ class ClipEmbedder:
 
     def _load(self) -> "SentenceTransformer":
         source = self.source
+        with LOADING:
+            return self._load_alone(source)
+
+    def _load_alone(self, source: ModelSource) -> "SentenceTransformer":
         import torch
         from sentence_transformers import SentenceTransformer
         from transformers.utils import logging as transformers_logging

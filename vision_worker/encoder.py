@@ -3,6 +3,7 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from threading import Lock
 from typing import Protocol
 
 from vision_worker.broker import Broker
@@ -37,14 +38,18 @@ class QueryEncoder:
         self._seconds = seconds
         self._make_local = local
         self._local: LocalEncoder | None = None
+        self._loading = Lock()
         self._cache: OrderedDict[tuple[str, str], list[float]] = OrderedDict()
 
-    async def encode_text(self, text: str, *, model: str, worker_alive: bool) -> list[float]:
-        """768 floats for a sentence. Raises EncoderUnavailable or another EncoderError."""
+    async def encode_text(
+        self, text: str, *, model: str, worker_alive: bool, load: bool = True
+    ) -> list[float]:
+        """768 floats for a sentence; without ``load``, a model that this process has not loaded yet
+        is left alone. Raises EncoderUnavailable or another EncoderError."""
         if (known := self._cache.get((model, text))) is not None:
             self._cache.move_to_end((model, text))
             return known
-        vector = await self._encode_text(text, model, worker_alive)
+        vector = await self._encode_text(text, model, worker_alive, load)
         self._cache[model, text] = vector
         while len(self._cache) > CACHE_SIZE:
             self._cache.popitem(last=False)
@@ -59,7 +64,9 @@ class QueryEncoder:
         answer = await self._broker.encode_squares(squares, model=model, seconds=self._seconds)
         return _of(model, answer)
 
-    async def _encode_text(self, text: str, model: str, worker_alive: bool) -> list[float]:
+    async def _encode_text(
+        self, text: str, model: str, worker_alive: bool, load: bool
+    ) -> list[float]:
         reason = "no worker is running"
         if worker_alive:
             try:
@@ -69,7 +76,7 @@ class QueryEncoder:
                 )
             except EncoderUnavailable as error:
                 reason = str(error.details.get("reason", error))
-        if self._make_local is None:
+        if self._make_local is None or (self._local is None and not load):
             raise EncoderUnavailable(reason=reason)
         try:
             return _of(model, await asyncio.to_thread(self._encode_locally, text))
@@ -79,10 +86,14 @@ class QueryEncoder:
             ) from None
 
     def _encode_locally(self, text: str) -> QueryVector:
-        if self._local is None:
-            assert self._make_local is not None
-            self._local = self._make_local()
-        return QueryVector(self._local.key, self._local.encode_text(text))
+        with self._loading:
+            local = self._local
+            if local is None:
+                assert self._make_local is not None
+                local = self._make_local()
+            vector = local.encode_text(text)
+            self._local = local
+        return QueryVector(local.key, vector)
 
 
 def _of(model: str, answer: QueryVector) -> list[float]:

@@ -1,6 +1,7 @@
 """The front: everything a caller needs to save and search, put together from the settings."""
 
 import asyncio
+import logging
 from typing import Self
 
 from vision_worker.broker import Broker
@@ -8,6 +9,7 @@ from vision_worker.config import VisionConfig
 from vision_worker.database import Database
 from vision_worker.decoders import DecoderPool
 from vision_worker.encoder import LocalEncoder, QueryEncoder
+from vision_worker.errors import LocalServerError
 from vision_worker.index import ImageIndex
 from vision_worker.local import Urls, urls
 from vision_worker.memory import ImageMemory
@@ -16,6 +18,8 @@ from vision_worker.query import ImageQuery, Limits
 from vision_worker.queue import Doorbell
 from vision_worker.store import ImageStore
 from vision_worker.views import ImageViews
+
+logger = logging.getLogger(__name__)
 
 
 class Front:
@@ -40,13 +44,13 @@ class Front:
             allowed_roots=config.allowed_roots,
         )
         self.memory = ImageMemory(store, self.index, self._doorbell)
-        encoder = QueryEncoder(
+        self.encoder = QueryEncoder(
             self.broker,
             seconds=config.query_timeout,
             local=self._local_encoder if config.local_encoder else None,
         )
         limits = Limits(config.max_file_size, config.max_pixels, config.allowed_roots)
-        self.query = ImageQuery(encoder, self.index, self._decoders, limits)
+        self.query = ImageQuery(self.encoder, self.index, self._decoders, limits)
         self.views = ImageViews(self._decoders, max_pixels=config.max_pixels)
 
     @classmethod
@@ -73,6 +77,10 @@ class Front:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    def ring(self) -> None:
+        """Wake a worker, for rows that were written past ``memory``."""
+        self._doorbell.ring()
+
     def _local_encoder(self) -> LocalEncoder:
         from vision_worker.embedder import ClipEmbedder
 
@@ -81,8 +89,17 @@ class Front:
 
 
 async def open_backend(config: VisionConfig) -> Urls:
-    """Start the embedded servers where they are used, and migrate the embedded database."""
-    backend = await asyncio.to_thread(urls, config)
+    """Start the embedded servers where they are used, and migrate the embedded database.
+
+    Where only the broker cannot be started the rest goes on without one: saves need none.
+    """
+    try:
+        backend = await asyncio.to_thread(urls, config)
+    except LocalServerError as error:
+        if config.resolved_db_url is None or config.broker_url:
+            raise
+        logger.warning("no broker: %s", error)
+        return Urls(config.resolved_db_url, "")
     if config.resolved_db_url is None:
         await migrate(backend.db_url)
     return backend

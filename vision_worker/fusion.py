@@ -8,7 +8,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 def fuse(
-    rankings: Iterable[Sequence[T]], *, k: int = K, limit: int | None = None
+    rankings: Iterable[Sequence[T]], k: int = K, limit: int | None = None
 ) -> list[tuple[T, float]]:
     """Items with their scores, best first.
 

@@ -28,7 +28,7 @@ def urls(config: VisionConfig) -> Urls:
     """
     db_url, broker_url = config.resolved_db_url, config.broker_url
     if not (db_url and broker_url):
-        postgres, valkey = _servers(config)
+        postgres, valkey = servers(config)
         db_url = db_url or _url(postgres)
         broker_url = broker_url or _url(valkey)
     return Urls(db_url, broker_url)
@@ -39,12 +39,12 @@ def stop(config: VisionConfig) -> list[str]:
 
     Raises LocalServerStuck if one does not end.
     """
-    return [server.name for server in _servers(config) if server.stop()]
+    return [server.name for server in servers(config) if server.stop()]
 
 
 def running(config: VisionConfig) -> dict[str, bool]:
     """For ``postgres`` and ``valkey``, whether the embedded one answers. Starts nothing."""
-    return {server.name: server.running for server in _servers(config)}
+    return {server.name: server.running for server in servers(config)}
 
 
 def _url(server: Server) -> str:
@@ -52,6 +52,7 @@ def _url(server: Server) -> str:
     return server.url()
 
 
-def _servers(config: VisionConfig) -> tuple[Server, Server]:
+def servers(config: VisionConfig) -> tuple[Server, Server]:
+    """PostgreSQL and Valkey of the state folder, to be looked at; starts nothing."""
     folder = StateFolder(config.resolved_state_dir)
     return Postgres(folder, config), Valkey(folder, config)

@@ -95,8 +95,13 @@ class Server(ABC):
     @property
     def running(self) -> bool:
         """Whether it can be used now; asks the server itself."""
+        return self.answer is Answer.READY
+
+    @property
+    def answer(self) -> Answer:
+        """What it says now, ABSENT where it has never been started."""
         known = self.folder.trusted and self.folder.password_file.exists()
-        return known and self._answer() is Answer.READY
+        return self._answer() if known else Answer.ABSENT
 
     def start(self) -> None:
         """Returns when it can be used. Raises LocalServerError."""

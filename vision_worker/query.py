@@ -188,4 +188,5 @@ def _hit(row: asyncpg.Record) -> SearchResult:
         text=row["text"],
         created_at=row["created_at"].isoformat(),
         tags=json.loads(row["tags"]),
+        source_type=row["source_type"],
     )

@@ -21,13 +21,7 @@ WITH given AS (
         CASE WHEN twin.embedding IS NOT NULL THEN now() END
     FROM given
     LEFT JOIN LATERAL (
-        SELECT embedding, embedding_model
-        FROM memories_image
-        JOIN vision_models ON vision_models.key = embedding_model AND vision_models.active
-        WHERE sha256 = given.sha256
-            AND namespace = given.namespace
-            AND embedding IS NOT NULL
-        LIMIT 1
+        {twin}
     ) AS twin ON true
     ON CONFLICT (save_key) DO NOTHING
     RETURNING id, memory_id, save_key, sha256, file_path, embedding_status
@@ -63,6 +57,65 @@ FROM (SELECT DISTINCT save_key FROM given) AS asked
 JOIN memories_image AS known USING (save_key)
 JOIN memories ON memories.id = known.memory_id
 LEFT JOIN healed ON healed.id = known.id
+
+-- name: twin
+-- The vector of an image of the same bytes, where there is one already.
+SELECT embedding, embedding_model
+FROM memories_image
+JOIN vision_models ON vision_models.key = embedding_model AND vision_models.active
+WHERE sha256 = given.sha256
+    AND namespace = given.namespace
+    AND embedding IS NOT NULL
+LIMIT 1
+
+-- name: attach
+-- An image for a memory that somebody else has made; without a vector it is pending.
+WITH given AS (
+    SELECT
+        $1::uuid AS memory_id, $2::text AS namespace, $3::text AS file_path, $4::text AS sha256,
+        $12::text::vector AS embedding, $13::text AS embedding_model
+), image AS (
+    INSERT INTO memories_image (
+        memory_id, namespace, file_path, sha256, mime_type, width, height, file_size_bytes,
+        caption, source_tool, tags, embedding, embedding_model, embedded_at
+    )
+    SELECT
+        given.memory_id, given.namespace, given.file_path, given.sha256, $5::text, $6::int,
+        $7::int, $8::bigint, $9::text, $10::text, $11::jsonb, vector.embedding,
+        vector.embedding_model, CASE WHEN vector.embedding IS NOT NULL THEN now() END
+    FROM given
+    JOIN memories ON memories.id = given.memory_id
+    LEFT JOIN LATERAL (
+        (
+            SELECT given.embedding, given.embedding_model WHERE given.embedding IS NOT NULL
+        ) UNION ALL (
+            {twin}
+        )
+        LIMIT 1
+    ) AS vector ON true
+    ON CONFLICT (memory_id) DO NOTHING
+    RETURNING id, memory_id, file_path, sha256, created_at, embedding_status
+), memory AS (
+    UPDATE memories
+    SET metadata = coalesce(metadata, '{}') || jsonb_build_object(
+        'image_id', image.id, 'image_path', image.file_path, 'image_sha256', image.sha256
+    )
+    FROM image WHERE memories.id = image.memory_id
+), bell AS (
+    SELECT pg_notify('vision_worker_pending', '') FROM image WHERE embedding_status = 'pending'
+)
+SELECT id, created_at, embedding_status, (SELECT count(*) FROM bell) AS rung FROM image
+
+-- name: detach
+DELETE FROM memories_image WHERE namespace = $1 AND id = $2::uuid RETURNING id
+
+-- name: get_by_sha256
+SELECT {record_columns}
+FROM memories_image AS images
+JOIN memories ON memories.id = images.memory_id
+WHERE images.namespace = $1 AND images.sha256 = $2 AND memories.is_archived IS NOT TRUE
+ORDER BY images.created_at, images.id
+LIMIT 1
 
 -- name: release_save_keys
 -- Rows of archived memories give up their identity, so that the same picture can be saved anew.
@@ -174,7 +227,7 @@ images.id, images.embedding <=> $8::text::vector AS distance
 -- One page of the candidates. A vector of zeros has no distance (NaN) to anything.
 SELECT
     images.memory_id, images.id, images.file_path, images.sha256, images.caption, memories.text,
-    images.created_at, images.tags::text AS tags, page.distance,
+    memories.source_type, images.created_at, images.tags::text AS tags, page.distance,
     (SELECT count(*) FROM candidates) AS candidates
 FROM (
     SELECT * FROM candidates
@@ -439,3 +492,85 @@ SELECT
 FROM vision_workers
 WHERE last_seen_at > now() - make_interval(secs => $1)
 ORDER BY started_at
+
+-- name: text_wanted
+memories_image AS images
+JOIN memories ON memories.id = images.memory_id
+WHERE images.text_model IS NULL AND (memories.source_type <> 'image' OR {memini_reads_images})
+
+-- name: memini_reads_images
+-- memini-ai 0.8 lets rows of that type in, and fails when a search of its own finds one. Its check
+-- is known by the type that came later.
+NOT EXISTS (
+    SELECT FROM pg_constraint
+    WHERE conrelid = 'memories'::regclass AND conname = 'memories_source_type_check'
+        AND pg_get_constraintdef(oid) NOT LIKE '%github%'
+)
+
+-- name: text_state
+-- Whether memini-ai lives here, what its memories can take, and whether there is anything to do:
+-- asked in order, since for an EXISTS the planner may read the whole table and find nothing.
+SELECT
+    to_regclass('memory_relationships') IS NOT NULL AS memini_ai,
+    bool_or(attname = 'embedding' AND atttypmod = 384) AS fits,
+    bool_or(attname = 'embedding_model') AS named,
+    (SELECT images.id FROM {text_wanted} ORDER BY images.created_at LIMIT 1) IS NOT NULL AS wanted
+FROM pg_attribute
+WHERE attrelid = 'memories'::regclass AND NOT attisdropped
+
+-- name: text_lock
+-- One worker at a time. A lock on the rows themselves would hide them from the claim of their
+-- pictures for as long as the texts are encoded. Who stops with it in hand is shut out in the end.
+SELECT pg_try_advisory_xact_lock($1), set_config('idle_in_transaction_session_timeout', $2, true)
+
+-- name: text_pick
+SELECT
+    images.id, left(memories.text, $2) AS text, left(images.caption, $2) AS caption,
+    memories.embedding IS NULL OR vector_norm(memories.embedding) = 0 AS bare
+FROM {text_wanted}
+ORDER BY images.created_at
+LIMIT $1
+
+-- name: text_free
+-- Rows that someone else holds just now are passed over and stay wanted: we never wait for a lock
+-- with others in hand, so that nobody's transaction ends in a deadlock because of us.
+WITH free AS (
+    SELECT images.id, images.memory_id, done.embedding, done.caption_embedding
+    FROM unnest($2::uuid[], $3::vector[], $4::vector[])
+        AS done (id, embedding, caption_embedding)
+    JOIN memories_image AS images ON images.id = done.id
+    JOIN memories ON memories.id = images.memory_id
+    WHERE images.text_model IS NULL
+    FOR NO KEY UPDATE OF images, memories SKIP LOCKED
+)
+
+-- name: text_bare
+-- A vector that is there is memini-ai's own; one of zeros stands for none.
+FROM free
+WHERE memories.id = free.memory_id AND free.embedding IS NOT NULL
+    AND (memories.embedding IS NULL OR vector_norm(memories.embedding) = 0)
+
+-- name: text_marked
+-- The bell is for a claim of pictures that passed these rows over while they were ours.
+marked AS (
+    UPDATE memories_image AS images
+    SET text_model = $1, caption_embedding = free.caption_embedding
+    FROM free
+    WHERE images.id = free.id
+    RETURNING images.embedding_status = 'pending' AND images.claimable_at <= now() AS due
+), bell AS (
+    SELECT pg_notify('vision_worker_pending', '') WHERE EXISTS (SELECT FROM marked WHERE due)
+)
+SELECT count(*), (SELECT count(*) FROM bell) FROM marked
+
+-- name: text_write
+{text_free}, memory AS (
+    UPDATE memories SET embedding = free.embedding
+    {text_bare}
+), {text_marked}
+
+-- name: text_write_named
+{text_free}, memory AS (
+    UPDATE memories SET embedding = free.embedding, embedding_model = left($5, 100)
+    {text_bare}
+), {text_marked}

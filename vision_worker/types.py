@@ -75,6 +75,7 @@ class SearchResult:
     text: str | None = None
     created_at: str | None = None
     tags: list[str] = field(default_factory=list)
+    source_type: str | None = None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from uuid import uuid4
 import asyncpg
 
 from vision_worker.config import VisionConfig
-from vision_worker.database import CONNECT_SECONDS, Database
+from vision_worker.database import CONNECT_SECONDS, SESSION, Database
 from vision_worker.decoders import DecoderPool
 from vision_worker.embedder import ClipEmbedder
 from vision_worker.errors import EncoderError, EncoderUnavailable, ModelMismatch, VisionError
@@ -20,6 +20,7 @@ from vision_worker.jobs import Jobs
 from vision_worker.pipeline import Pipeline
 from vision_worker.reembed import Reembedding
 from vision_worker.statements import statement
+from vision_worker.texts import Texts
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class EmbeddingWorker:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
         self._pipeline: Pipeline | None = None
+        self._texts: Texts | None = None
         self._database: Database | None = None
         self._other: ClipEmbedder | None = None
         self._other_lock = threading.Lock()
@@ -101,13 +103,15 @@ class EmbeddingWorker:
             self._loop.call_soon_threadsafe(function)
 
     def _ring(self) -> None:
-        if self._pipeline is not None:
-            self._pipeline.bell.set()
+        for work in (self._pipeline, self._texts):
+            if work is not None:
+                work.bell.set()
 
     def _stop(self) -> None:
         self._stopping.set()
-        if self._pipeline is not None:
-            self._pipeline.stop()
+        for work in (self._pipeline, self._texts):
+            if work is not None:
+                work.stop()
 
     def _run(self) -> None:
         try:
@@ -121,6 +125,7 @@ class EmbeddingWorker:
         self._database = database
         beating = asyncio.create_task(self._beat(database))
         listening = asyncio.create_task(self._listen())
+        texting = asyncio.create_task(self._fill_texts())
         try:
             while not self._stopping.is_set():
                 try:
@@ -137,8 +142,9 @@ class EmbeddingWorker:
                     self._say("error", type(error).__name__)
                     await self._pause(RETRY_SECONDS)
         finally:
-            for task in (beating, listening):
+            for task in (beating, listening, texting):
                 task.cancel()
+            await asyncio.wait([texting], timeout=CONNECT_SECONDS)
             with contextlib.suppress(VisionError):
                 await database.fetch(statement("farewell"), self._id)
             await database.close()
@@ -217,6 +223,22 @@ class EmbeddingWorker:
             self._pipeline = None
             await decoders.close()
 
+    async def _fill_texts(self) -> None:
+        """The text side, on a connection of its own: nothing here waits for it, nor it for us."""
+        if "embed" not in self._queues or self._config.text_model == "off":
+            return
+        database = Database(self._database_url, pool_size=1)
+        self._texts = Texts(
+            database,
+            self._config.text_model,
+            device=self._config.clip_device,
+            sweep_seconds=self._config.sweep_seconds,
+        )
+        try:
+            await self._texts.run()
+        finally:
+            await database.close()
+
     async def _register(self, database: Database) -> tuple[str, str]:
         """Load the model and make it known; the keys of the active model and of ours."""
         if self._state not in ("ready", "reembedding"):
@@ -270,7 +292,9 @@ class EmbeddingWorker:
         while True:
             lost = asyncio.Event()
             try:
-                connection = await asyncpg.connect(self._database_url, timeout=CONNECT_SECONDS)
+                connection = await asyncpg.connect(
+                    self._database_url, timeout=CONNECT_SECONDS, server_settings=SESSION
+                )
                 connection.add_termination_listener(lambda _, lost=lost: lost.set())
                 await connection.add_listener(CHANNEL, lambda *_: self._ring())
                 self._ring()

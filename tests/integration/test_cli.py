@@ -402,6 +402,14 @@ def own_state() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def shell_variables(script: str) -> dict[str, str]:
+    """What a shell has exported after it has run the script."""
+    command = ["env", "-i", "/bin/sh", "-c", f"{script}\nexec env -0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    variables = dict(item.split("=", 1) for item in done.stdout.split("\0") if item)
+    return {name: value for name, value in variables.items() if name.startswith("MEMINI_")}
+
+
 def test_the_embedded_servers_are_started_and_stopped(run_cli: RunCli, own_state: Path) -> None:
     own: dict[str, Any] = {
         "MEMINI_IMAGE_STATE_DIR": str(own_state),
@@ -413,6 +421,14 @@ def test_the_embedded_servers_are_started_and_stopped(run_cli: RunCli, own_state
         assert started.returncode == 0
         assert "PostgreSQL and Valkey are running." in started.stdout
         assert str(own_state) in started.stdout
+        password = (own_state / "password").read_text()
+        assert password not in started.stdout + started.stderr
+        settings = shell_variables(run_cli("up", "--env", **own).stdout)
+        assert settings.keys() == {"MEMINI_VECTOR_BACKEND", "MEMINI_DB_URL"}
+        assert settings["MEMINI_VECTOR_BACKEND"] == "postgres-external"
+        assert f":{password}@" in settings["MEMINI_DB_URL"]
+        same = own | {"MEMINI_IMAGE_DB_URL": settings["MEMINI_DB_URL"]}
+        assert json.loads(run_cli("status", "--json", **same).stdout)["pending"] == 0
         assert json.loads(run_cli("status", "--json", **own).stdout)["pending"] == 0
     finally:
         stopped = run_cli("down", **own)

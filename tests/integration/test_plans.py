@@ -142,6 +142,14 @@ BY_KEY = {
     "delete": ("default", uuid4(), uuid4()),
     "is_referenced": ("1" * 64,),
     "embedding_of": ("default", uuid4()),
+    "text_state": (),
+    "text_pick": (32, 20_000),
+    "text_write_named": (
+        "text@1",
+        [uuid4() for _ in range(32)],
+        *[[Vector([1.0] * 384)] * 32] * 2,
+        "text",
+    ),
 }
 
 

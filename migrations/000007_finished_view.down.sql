@@ -1,0 +1,2 @@
+DROP VIEW IF EXISTS vision_worker.memories_image;
+DROP SCHEMA IF EXISTS vision_worker;

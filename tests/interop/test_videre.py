@@ -1,0 +1,230 @@
+"""videre-mcp's server with the image tools of this project on it, driven by a real client."""
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import asyncpg
+import psutil
+import pytest
+from mcp import Client, StdioServerParameters
+
+from tests.interop.conftest import variables_for
+from tests.interop.environments import Environment
+from tests.pictures import drawing
+from tests.support import DEADLINE, Process, call, drained, eventually
+from vision_worker.front import Front
+
+THEIRS = {
+    "take_screenshot",
+    "describe_image",
+    "describe_screenshot",
+    "ocr_image",
+    "ocr_paddle",
+    "parse_document",
+}
+OURS = {
+    "save_image_memory",
+    "query_images",
+    "find_similar_images",
+    "get_image",
+    "list_images",
+    "delete_image",
+    "image_index_status",
+}
+EnvironmentOf = Callable[[str], Environment]
+
+
+@asynccontextmanager
+async def videre(
+    where: Environment, environment: dict[str, str], module: str = "mcp_adapters.videre"
+) -> AsyncIterator[Client]:
+    server = StdioServerParameters(
+        command=str(where.python), args=["-m", module], env=variables_for(where, environment)
+    )
+    async with Client(server) as client:
+        yield client
+
+
+@pytest.fixture
+def where(environment_of: EnvironmentOf) -> Environment:
+    return environment_of("videre")
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Path:
+    path = tmp_path / "shot.png"
+    drawing(200, 100).save(path)
+    return path
+
+
+@pytest.fixture
+def display(environment: dict[str, str], tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The settings of a process that sees a virtual display of 1280 by 720 pixels."""
+    program = shutil.which("Xvfb")
+    if program is None:
+        pytest.skip("there is no Xvfb for a virtual display (Debian: xvfb)")
+    read, write = os.pipe()
+    server = subprocess.Popen(
+        [program, "-displayfd", str(write), "-screen", "0", "1280x720x24", "-nolisten", "tcp"],
+        pass_fds=[write],
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(write)
+    with os.fdopen(read) as number:
+        yield environment | {"DISPLAY": f":{number.readline().strip()}"}
+    server.terminate()
+    server.wait(DEADLINE)
+
+
+async def test_the_six_tools_stay_as_they_are_and_ours_stand_beside_them(
+    where: Environment, environment: dict[str, str], front: Front, tmp_path: Path
+) -> None:
+    async with videre(where, environment) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+    assert set(tools) == THEIRS | OURS
+    off = environment | {"MEMINI_IMAGE_SEARCH_ENABLED": "false"}
+    async with videre(where, off) as client:
+        alone = {tool.name: tool for tool in (await client.list_tools()).tools}
+        sessions = await front.database.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        )
+    async with videre(where, off, "videre_mcp") as client:
+        published = {tool.name: tool for tool in (await client.list_tools()).tools}
+    assert alone == published == {name: tools[name] for name in THEIRS}
+    assert sessions == 1
+    assert not (tmp_path / "images").exists()
+
+
+async def test_a_picture_is_saved_found_shown_and_deleted(
+    where: Environment,
+    environment: dict[str, str],
+    front: Front,
+    start_worker: Callable[..., Process],
+    picture: Path,
+) -> None:
+    async with videre(where, environment) as client:
+        saved = await call(
+            client, "save_image_memory", image_path=str(picture), text="shapes", tags=["site:a"]
+        )
+        assert (saved["status"], saved["duplicate"]) == ("pending", False)
+        start_worker()
+        await drained(front)
+        for order in ("distance", "time"):
+            found = await call(client, "query_images", query="a red circle", order=order)
+            assert [hit["image_id"] for hit in found["result"]] == [saved["image_id"]]
+        image = await call(client, "get_image", image_id=saved["image_id"])
+        assert image["status"] == "embedded"
+        await call(client, "delete_image", image_id=saved["image_id"])
+        assert (await call(client, "list_images"))["result"] == []
+        refused = await client.call_tool(
+            "save_image_memory", {"image_path": "/none.png", "text": "x"}
+        )
+        assert refused.is_error
+        assert "file_not_found: There is no file at /none.png" in refused.content[0].text
+
+
+async def test_what_was_saved_survives_a_killed_server(
+    where: Environment, environment: dict[str, str], front: Front, picture: Path
+) -> None:
+    async with videre(where, environment) as client:
+        saved = await call(client, "save_image_memory", image_path=str(picture), text="kept")
+        for child in psutil.Process().children(recursive=True):
+            if "mcp_adapters.videre" in child.cmdline():
+                child.send_signal(signal.SIGKILL)
+    async with videre(where, environment) as client:
+        listed = await call(client, "list_images")
+        assert [image["image_id"] for image in listed["result"]] == [saved["image_id"]]
+        again = await call(client, "save_image_memory", image_path=str(picture), text="kept")
+        assert (again["image_id"], again["duplicate"]) == (saved["image_id"], True)
+
+
+@pytest.mark.filterwarnings("ignore:ping is removed")
+async def test_a_ping_is_answered_while_a_save_is_going_on(
+    where: Environment, environment: dict[str, str], front: Front, picture: Path
+) -> None:
+    holder = await asyncpg.connect(environment["MEMINI_IMAGE_DB_URL"])
+    waiting = (
+        "SELECT count(*) > 0 FROM pg_stat_activity"
+        " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+
+    async def save_waits() -> bool:
+        return bool(await front.database.fetchval(waiting))
+
+    try:
+        async with videre(where, environment) as client:
+            await call(client, "image_index_status")
+            async with holder.transaction():
+                await holder.execute("LOCK TABLE memories IN ACCESS EXCLUSIVE MODE")
+                save = asyncio.create_task(
+                    call(client, "save_image_memory", image_path=str(picture), text="shapes")
+                )
+                await eventually(save_waits, "the save has come to the table")
+                await client.send_ping()
+                assert not save.done()
+            assert (await save)["status"] == "pending"
+    finally:
+        await holder.close()
+
+
+async def test_a_screenshot_of_a_display_is_saved_and_found(
+    where: Environment,
+    display: dict[str, str],
+    front: Front,
+    start_worker: Callable[..., Process],
+    tmp_path: Path,
+) -> None:
+    start_worker()
+    shot = tmp_path / "display.png"
+    async with videre(where, display) as client:
+        taken = await call(
+            client, "take_screenshot", output_path=str(shot), monitor=1, describe=False
+        )
+        assert taken == {"path": str(shot), "width": 1280, "height": 720, "monitor": 1}
+        saved = await call(client, "save_image_memory", image_path=str(shot), text="the display")
+        await drained(front)
+        (hit,) = (await call(client, "query_images", query="a black screen"))["result"]
+        assert hit["image_id"] == saved["image_id"]
+        assert Path(hit["file_path"]).read_bytes() == shot.read_bytes()
+
+
+def test_without_videre_one_sentence_says_what_to_install(
+    environment_of: EnvironmentOf, environment: dict[str, str]
+) -> None:
+    where = environment_of("memini")
+    done = subprocess.run(
+        [where.python, "-m", "mcp_adapters.videre"],
+        env=variables_for(where, environment),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "videre-mcp cannot be imported (No module named 'videre_mcp'). Run this with the Python"
+        " that it is installed for: pip install videre-mcp 'vision-worker[mcp]'"
+    )
+
+
+def test_a_gate_that_is_neither_on_nor_off_is_one_sentence(
+    where: Environment, environment: dict[str, str]
+) -> None:
+    done = subprocess.run(
+        [where.python, "-m", "mcp_adapters.videre"],
+        env=variables_for(where, environment, MEMINI_IMAGE_SEARCH_ENABLED="perhaps"),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("config_invalid: MEMINI_IMAGE_SEARCH_ENABLED is not usable:")
+    assert "Traceback" not in done.stderr
