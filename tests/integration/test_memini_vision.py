@@ -253,6 +253,15 @@ async def test_rows_of_a_bare_model_name_show_while_its_centre_crop_is_active(
     await index.close()
 
 
+async def test_without_the_right_to_make_schemas_foreign_statements_get_no_connection(
+    index: ImageIndex, front: Front
+) -> None:
+    await front.database.fetch("DROP SCHEMA vision_worker CASCADE")
+    with pytest.raises(SchemaOutdated, match="may not create schemas"):
+        await index._get_pool()
+    assert await insert(index, front)
+
+
 async def test_all_indexes_of_a_database_share_their_connections_on_any_loop(
     index: ImageIndex, front: Front, database_url: str
 ) -> None:

@@ -2,12 +2,13 @@
 
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.interop.display import Display
 from tests.interop.environments import ENVIRONMENTS, FOLDER, Environment
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -79,3 +80,12 @@ def memini(environment_of: Callable[[str], Environment], database_url: str) -> d
         "MEMINI_VECTOR_BACKEND": "postgres-external",
         "MEMINI_IMAGE_CLIP_MODEL": "clip-ViT-B-32",
     }
+
+
+@pytest.fixture
+def display(tmp_path: Path) -> Iterator[Display]:
+    """A virtual display of 1280 by 720 pixels."""
+    if Display.program is None:
+        pytest.skip("there is no Xvfb for a virtual display (Debian: apt install xvfb)")
+    with Display(tmp_path) as display:
+        yield display

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from memini_vision import ImageIndex
 from PIL import Image
 
 from tests.interop.conftest import SCRIPTS, variables_for
@@ -64,7 +65,10 @@ def home() -> Iterator[Path]:
 
 @pytest.fixture
 def embedded(environment_of: Callable[[str], Environment]) -> Environment:
-    return environment_of("memini-1-embedded")
+    where = environment_of("memini-1-embedded")
+    if os.geteuid() == 0 and subprocess.run([*ORDINARY, "true"], check=False).returncode:
+        pytest.skip("root may not become an ordinary user here (unshare --user is refused)")
+    return where
 
 
 @pytest.fixture
@@ -154,6 +158,29 @@ def test_both_use_the_server_that_memini_embeds(
     assert dump(url, tables="memories_image") == kept
     assert run("migrate", MEMINI_IMAGE_DB_URL=url).stdout == "Nothing to do.\n"
     again.ask("close")
+
+
+async def test_the_drop_in_finds_the_embedded_server_without_a_setting(
+    start_memini: Callable[..., Memini],
+    run: RunCli,
+    environment: dict[str, str],
+    home: Path,
+    picture: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    memini = start_memini()
+    memini.ask("start")
+    url = f"postgresql://postgres@/postgres?host={quote(str(home / DATA), safe='')}"
+    assert run("migrate", MEMINI_IMAGE_DB_URL=url).returncode == 0
+    assert run("save", picture, MEMINI_IMAGE_DB_URL=url).returncode == 0
+    (listed,) = json.loads(run("list", "--json", MEMINI_IMAGE_DB_URL=url).stdout)["images"]
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("MEMINI_IMAGE_BROKER_URL", environment["MEMINI_IMAGE_BROKER_URL"])
+    image = await ImageIndex("").get_by_id(listed["id"])
+    assert image is not None
+    assert (image.text, image.status) == ("a red square", "pending")
+    (await ImageIndex("").shared()).close()
+    memini.ask("close")
 
 
 def test_a_variable_with_which_embedded_memini_does_not_start_is_told(

@@ -1,11 +1,9 @@
 """videre-mcp's server with the image tools of this project on it, driven by a real client."""
 
 import asyncio
-import os
-import shutil
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,8 +11,10 @@ import asyncpg
 import psutil
 import pytest
 from mcp import Client, StdioServerParameters
+from PIL import Image
 
 from tests.interop.conftest import variables_for
+from tests.interop.display import Display
 from tests.interop.environments import Environment
 from tests.pictures import drawing
 from tests.support import DEADLINE, Process, call, drained, eventually
@@ -61,25 +61,6 @@ def picture(tmp_path: Path) -> Path:
     path = tmp_path / "shot.png"
     drawing(200, 100).save(path)
     return path
-
-
-@pytest.fixture
-def display(environment: dict[str, str], tmp_path: Path) -> Iterator[dict[str, str]]:
-    """The settings of a process that sees a virtual display of 1280 by 720 pixels."""
-    program = shutil.which("Xvfb")
-    if program is None:
-        pytest.skip("there is no Xvfb for a virtual display (Debian: xvfb)")
-    read, write = os.pipe()
-    server = subprocess.Popen(
-        [program, "-displayfd", str(write), "-screen", "0", "1280x720x24", "-nolisten", "tcp"],
-        pass_fds=[write],
-        stderr=subprocess.DEVNULL,
-    )
-    os.close(write)
-    with os.fdopen(read) as number:
-        yield environment | {"DISPLAY": f":{number.readline().strip()}"}
-    server.terminate()
-    server.wait(DEADLINE)
 
 
 async def test_the_six_tools_stay_as_they_are_and_ours_stand_beside_them(
@@ -175,23 +156,26 @@ async def test_a_ping_is_answered_while_a_save_is_going_on(
 
 async def test_a_screenshot_of_a_display_is_saved_and_found(
     where: Environment,
-    display: dict[str, str],
+    environment: dict[str, str],
+    display: Display,
     front: Front,
     start_worker: Callable[..., Process],
     tmp_path: Path,
 ) -> None:
     start_worker()
+    display.paint(drawing(1280, 720))
     shot = tmp_path / "display.png"
-    async with videre(where, display) as client:
+    async with videre(where, environment | {"DISPLAY": display.name}) as client:
         taken = await call(
             client, "take_screenshot", output_path=str(shot), monitor=1, describe=False
         )
         assert taken == {"path": str(shot), "width": 1280, "height": 720, "monitor": 1}
         saved = await call(client, "save_image_memory", image_path=str(shot), text="the display")
         await drained(front)
-        (hit,) = (await call(client, "query_images", query="a black screen"))["result"]
+        (hit,) = (await call(client, "query_images", query="a red rectangle"))["result"]
         assert hit["image_id"] == saved["image_id"]
-        assert Path(hit["file_path"]).read_bytes() == shot.read_bytes()
+        with Image.open(hit["file_path"]) as kept:
+            assert kept.convert("RGB").tobytes() == drawing(1280, 720).tobytes()
 
 
 def test_without_videre_one_sentence_says_what_to_install(

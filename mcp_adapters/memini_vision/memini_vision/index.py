@@ -5,6 +5,7 @@ from typing import overload
 
 import asyncpg
 
+from vision_worker import neighbour
 from vision_worker.config import PREFIX, VisionConfig
 from vision_worker.database import Database
 from vision_worker.errors import ConfigError, InvalidArgument, SchemaOutdated
@@ -29,13 +30,17 @@ class ImageIndex:
     def __init__(self, db_url: str = "") -> None:
         self._db_url = db_url
 
-    @property
-    def runtime(self) -> Runtime:
-        """What all indexes of this database share. Raises ConfigError where none is named."""
-        if not (self._db_url or VisionConfig().resolved_db_url):
+    async def shared(self) -> Runtime:
+        """What all indexes of this database share; without a URL, of the database that is set, else
+        of the one that memini-ai embeds. Raises ConfigError where there is none.
+        """
+        url = self._db_url or VisionConfig().resolved_db_url or _embedded.get("url")
+        if not url and (found := await neighbour.running()):
+            url = _embedded["url"] = found
+        if not url:
             problem = "it is not set, and neither is MEMINI_DB_URL; say where the database is"
             raise ConfigError(variable=f"{PREFIX}DB_URL", problem=problem)
-        return runtime(self._db_url)
+        return runtime(url)
 
     async def initialize(self) -> None:
         """Connect, and see to the tables."""
@@ -46,7 +51,7 @@ class ImageIndex:
 
         A table of images that is there already is left alone: SchemaOutdated says what to do.
         """
-        url = self._db_url or await self.runtime.run(_url)
+        url = self._db_url or await (await self.shared()).run(_url)
         if missing := await pending(url):
             if not await is_fresh(url):
                 raise SchemaOutdated(reason=f"{len(missing)} migrations are missing")
@@ -110,23 +115,23 @@ class ImageIndex:
             tags=tags or [],
             embedding_model=embedding_model,
         )
-        kept = await self.runtime.run(lambda front: _insert(front, row))
+        kept = await (await self.shared()).run(lambda front: _insert(front, row))
         identifier = str(kept["id"])
         return identifier if given is not None else (identifier, kept["created_at"].isoformat())
 
     async def get_by_id(self, image_id: str) -> ImageRecord | None:
-        return await self.runtime.run(lambda front: front.index.get(image_id))
+        return await (await self.shared()).run(lambda front: front.index.get(image_id))
 
     async def get_by_memory_id(self, memory_id: str) -> ImageRecord | None:
-        return await self.runtime.run(lambda front: front.index.get(memory_id))
+        return await (await self.shared()).run(lambda front: front.index.get(memory_id))
 
     async def get_by_sha256(self, sha256: str) -> ImageRecord | None:
         """The oldest row of these bytes whose memory is not archived."""
-        return await self.runtime.run(lambda front: _get_by_sha256(front, sha256))
+        return await (await self.shared()).run(lambda front: _get_by_sha256(front, sha256))
 
     async def delete(self, image_id: str) -> bool:
         """Delete the row; the memory and the file stay. False if there is none."""
-        return await self.runtime.run(lambda front: _detach(front, image_id))
+        return await (await self.shared()).run(lambda front: _detach(front, image_id))
 
     async def close(self) -> None:
         """Close the connections that ``_get_pool`` opened here; what is shared stays open."""
@@ -140,12 +145,13 @@ class ImageIndex:
         JSON columns are read as objects.
         """
         if self._db_url not in _finished:
-            rows = await self.runtime.run(_finished_rows)
+            rows = await (await self.shared()).run(_finished_rows)
             _finished.setdefault(self._db_url, rows)
         return await _finished[self._db_url].pool()
 
 
 _finished: dict[str, Database] = {}
+_embedded: dict[str, str] = {}
 
 
 async def _url(front: Front) -> str:
@@ -195,6 +201,11 @@ async def _detach(front: Front, image_id: str) -> bool:
 
 
 async def _finished_rows(front: Front) -> Database:
+    if await front.database.fetchval("SELECT to_regclass('vision_worker.memories_image') IS NULL"):
+        raise SchemaOutdated(
+            reason="the view vision_worker.memories_image is missing, since the role that migrated"
+            " may not create schemas: grant it that, and first run 'vision-worker migrate --to 6'"
+        )
     search_path = await front.database.fetchval("SELECT current_setting('search_path')")
     return Database(
         front.backend.db_url,

@@ -47,7 +47,7 @@ class ImageQuery:
         """The images that look like what ``text`` says. Raises VisionError."""
         if self._index is None:
             return await self._on_pool(lambda search: search.search_by_text(text, limit))
-        page = await self._index.runtime.search_by_text(text, limit)
+        page = await (await self._index.shared()).search_by_text(text, limit)
         return [
             hit
             for hit in page.hits
@@ -63,7 +63,7 @@ class ImageQuery:
             path = await asyncio.to_thread(_file, image, Path(folder))
             if self._index is None:
                 return await self._on_pool(lambda search: search.search_by_image(path, limit))
-            page = await self._index.runtime.run(
+            page = await (await self._index.shared()).run(
                 lambda front: _search_by_file(front, front.index, path, limit)
             )
             return page.hits
