@@ -24,7 +24,7 @@ from PIL import Image
 
 from tests.pictures import drawing, encoded
 from tests.rows import MODEL, Rows, padded
-from tests.support import TINY_CLIP, Process, drained, with_database
+from tests.support import TINY_CLIP, Process, drained, execute, with_database
 from vision_worker.errors import ConfigError, EncoderUnavailable, InvalidArgument, SchemaOutdated
 from vision_worker.front import Front
 from vision_worker.migrate import migrate, migrations
@@ -290,6 +290,9 @@ async def test_an_empty_database_gets_its_tables_and_an_old_one_a_sentence(
         assert applied == len(migrations())
         runtime(url).close()
         await migrate(url, to=5)
+        await ImageIndex(url).initialize()
+        await migrate(url, to=0)
+        await execute(url, "CREATE TABLE memories_image (id uuid)")
         with pytest.raises(SchemaOutdated, match="vision-worker migrate"):
             await ImageIndex(url).initialize()
     finally:

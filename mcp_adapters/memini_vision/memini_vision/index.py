@@ -11,7 +11,7 @@ from vision_worker.database import Database
 from vision_worker.errors import ConfigError, InvalidArgument, SchemaOutdated
 from vision_worker.front import Front
 from vision_worker.index import parse_uuid, record
-from vision_worker.migrate import is_fresh, migrate, pending
+from vision_worker.migrate import current, is_fresh, migrate
 from vision_worker.runtime import Runtime, runtime
 from vision_worker.statements import statement
 from vision_worker.types import EMBEDDING_DIM, ImageRecord
@@ -29,6 +29,7 @@ class ImageIndex:
 
     def __init__(self, db_url: str = "") -> None:
         self._db_url = db_url
+        self._initialized = False
 
     async def shared(self) -> Runtime:
         """What all indexes of this database share; without a URL, of the database that is set, else
@@ -43,8 +44,10 @@ class ImageIndex:
         return runtime(url)
 
     async def initialize(self) -> None:
-        """Connect, and see to the tables."""
-        await self.ensure_schema()
+        """See to the tables, once."""
+        if not self._initialized:
+            await self.ensure_schema()
+            self._initialized = True
 
     async def ensure_schema(self) -> None:
         """Make the tables where there are none yet.
@@ -52,10 +55,11 @@ class ImageIndex:
         A table of images that is there already is left alone: SchemaOutdated says what to do.
         """
         url = self._db_url or await (await self.shared()).run(_url)
-        if missing := await pending(url):
-            if not await is_fresh(url):
-                raise SchemaOutdated(reason=f"{len(missing)} migrations are missing")
-            await migrate(url)
+        if await current(url):
+            return
+        if not await is_fresh(url):
+            raise SchemaOutdated(reason="its table of images is of another software")
+        await migrate(url)
 
     @overload
     async def insert(self, given: ImageRecord, /) -> str: ...
