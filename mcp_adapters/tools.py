@@ -17,9 +17,8 @@ from mcp_adapters.sdk import (
     ImageContent,
     ResourceError,
     Tool,
+    add_tool,
     annotations,
-    discard,
-    servable,
     text,
     tool_result,
 )
@@ -52,14 +51,11 @@ def register_tools(server: Any, open_front: OpenFront) -> list[str]:
             return _failure(error)
 
     def tool(title: str, **hints: bool) -> Callable[[Tool], Tool]:
-        decorate: Callable[[Tool], Tool] = server.tool(
-            title=title, annotations=annotations(title, **hints)
-        )
-
         def add(function: Tool) -> Tool:
             names.append(function.__name__)
-            discard(server, function.__name__)
-            return decorate(servable(function))
+            about = annotations(title, **hints)
+            add_tool(server, function, _refusal, title=title, annotations=about)
+            return function
 
         return add
 
@@ -254,6 +250,10 @@ def _failure(error: VisionError) -> CallToolResult:
         logger.warning("%s: %s", error.code, error)
     structured = {"error": {"code": error.code, "message": str(error)}}
     return tool_result([text(f"{error.code}: {error}")], structured, is_error=True)
+
+
+def _refusal(name: str, problem: str) -> CallToolResult:
+    return _failure(InvalidArgument(name=name, problem=problem))
 
 
 def _absolute(path: str) -> Path:

@@ -17,15 +17,16 @@ def register(server: Any) -> list[str]:
 
     Tools that have these names already, such as videre-mcp's own, are replaced; all others stay as
     they are. With MEMINI_IMAGE_SEARCH_ENABLED off at this moment nothing happens, and the list is
-    empty. The connections are opened by the first call and end with the process. Raises
-    ConfigError.
+    empty. The connections are opened by the first call and end with the process, which loads no
+    model: workers encode the questions. Raises ConfigError.
     """
     config = VisionConfig()
     if not config.search_enabled:
         return []
-    from mcp_adapters.server import SharedFront
+    from mcp_adapters.opening import SharedFront
     from mcp_adapters.tools import register_tools
 
+    config.local_encoder = False
     return register_tools(server, SharedFront(config))
 
 

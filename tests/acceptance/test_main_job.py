@@ -156,6 +156,9 @@ REFUSED = [
     ("find_similar_images", {}, "invalid_argument"),
     ("find_similar_images", {"image_path": "shot.png"}, "path_not_absolute"),
     ("list_images", {"cursor": "nonsense"}, "invalid_argument"),
+    ("list_images", {"limit": "many"}, "invalid_argument"),
+    ("list_images", {"tag": ["site:a"]}, "invalid_argument"),
+    ("save_image_memory", {"image_path": "/shot.png"}, "invalid_argument"),
 ]
 
 

@@ -1,11 +1,14 @@
 """videre-mcp's server with the image tools of this project on it, driven by a real client."""
 
 import asyncio
+import json
 import signal
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import psutil
@@ -13,7 +16,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from PIL import Image
 
-from tests.interop.conftest import variables_for
+from tests.interop.conftest import SCRIPTS, variables_for
 from tests.interop.display import Display
 from tests.interop.environments import Environment
 from tests.pictures import drawing
@@ -96,9 +99,8 @@ async def test_a_picture_is_saved_found_shown_and_deleted(
         assert (saved["status"], saved["duplicate"]) == ("pending", False)
         start_worker()
         await drained(front)
-        for order in ("distance", "time"):
-            found = await call(client, "query_images", query="a red circle", order=order)
-            assert [hit["image_id"] for hit in found["result"]] == [saved["image_id"]]
+        found = await call(client, "query_images", query="a red circle")
+        assert [hit["image_id"] for hit in found["result"]] == [saved["image_id"]]
         image = await call(client, "get_image", image_id=saved["image_id"])
         assert image["status"] == "embedded"
         await call(client, "delete_image", image_id=saved["image_id"])
@@ -108,6 +110,46 @@ async def test_a_picture_is_saved_found_shown_and_deleted(
         )
         assert refused.is_error
         assert "file_not_found: There is no file at /none.png" in refused.content[0].text
+
+
+async def test_a_prompt_that_asks_for_the_newest_first_gets_the_same_hits_by_time(
+    where: Environment,
+    environment: dict[str, str],
+    front: Front,
+    start_worker: Callable[..., Process],
+    tmp_path: Path,
+) -> None:
+    start_worker()
+    async with videre(where, environment) as client:
+        ids = []
+        for width in (200, 400, 300):
+            path = tmp_path / f"{width}.png"
+            drawing(width, 150).save(path)
+            saved = await call(client, "save_image_memory", image_path=str(path), text="shapes")
+            ids.append(saved["image_id"])
+        await drained(front)
+        nearest = (await call(client, "query_images", query="a red circle"))["result"]
+        newest = (await call(client, "query_images", query="a red circle", order="time"))["result"]
+        assert [hit["image_id"] for hit in newest] == ids[::-1]
+        assert nearest == sorted(newest, key=lambda hit: float(hit["distance"]))
+
+
+async def test_a_question_that_no_worker_encodes_loads_no_model_into_the_server(
+    where: Environment,
+    environment: dict[str, str],
+    front: Front,
+    start_worker: Callable[..., Process],
+    picture: Path,
+) -> None:
+    worker = start_worker()
+    async with videre(where, environment) as client:
+        await call(client, "save_image_memory", image_path=str(picture), text="shapes")
+        await drained(front)
+        worker.kill(signal.SIGTERM)
+        assert worker.wait() == 0
+        result = await client.call_tool("query_images", {"query": "a red circle"})
+        assert result.is_error
+        assert "encoder_unavailable: " in result.content[0].text
 
 
 async def test_what_was_saved_survives_a_killed_server(
@@ -212,3 +254,99 @@ def test_a_gate_that_is_neither_on_nor_off_is_one_sentence(
     last = done.stderr.splitlines()[-1]
     assert last.startswith("config_invalid: MEMINI_IMAGE_SEARCH_ENABLED is not usable:")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("major", [1, 2])
+def test_any_server_object_gets_our_tools_beside_its_own(
+    where: Environment, environment: dict[str, str], major: int
+) -> None:
+    done = subprocess.run(
+        [where.python if major == 1 else sys.executable, SCRIPTS / "videre_register.py"],
+        env=variables_for(where, environment),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told.pop("major") == major
+    assert told.pop("names") == told.pop("again") == told["tools"][1:]
+    assert set(told.pop("tools")) == {"greet"} | OURS
+    status = told.pop("status")
+    assert (status["pending"], status["embedded"], status["workers"]) == (0, 0, 0)
+    texts = told.pop("texts")
+    assert texts["greet"] == "hello"
+    assert "image_not_found: " in texts["get_image"]
+    refused = {
+        "query_images": "tag is not usable: the tool takes query, limit, tags, source_type,"
+        " created_after, created_before, order",
+        "save_image_memory": "text is not usable: it has to be given",
+        "list_images": "limit is not usable: input should be a valid integer, unable to parse"
+        " string as an integer",
+        "find_similar_images": "tags.1 is not usable: input should be a valid string",
+    }
+    for tool, sentence in refused.items():
+        assert texts[tool].endswith(f"invalid_argument: {sentence}")
+    assert told == {
+        "closed": [],
+        "untouched": True,
+        "same": ["greet"],
+        "resources": 1,
+        "errors": ["get_image", *refused],
+    }
+
+
+@pytest.mark.parametrize("by", ["a closed stdin", "SIGTERM"])
+def test_the_server_ends_without_a_word_and_leaves_no_process(
+    where: Environment, environment: dict[str, str], front: Front, picture: Path, by: str
+) -> None:
+    with subprocess.Popen(
+        [where.python, "-m", "mcp_adapters.videre"],
+        env=variables_for(where, environment),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        assert server.stderr is not None
+        say(
+            server,
+            id=1,
+            method="initialize",
+            params={
+                "protocolVersion": "2025-06-18",
+                "capabilities": {},
+                "clientInfo": {"name": "tests", "version": "1"},
+            },
+        )
+        say(server, method="notifications/initialized")
+        save = {"image_path": str(picture), "text": "shapes"}
+        saved = say(
+            server,
+            id=2,
+            method="tools/call",
+            params={"name": "save_image_memory", "arguments": save},
+        )
+        look = {"image_id": saved["structuredContent"]["image_id"], "view": "thumbnail"}
+        say(server, id=3, method="tools/call", params={"name": "get_image", "arguments": look})
+        (decoder,) = psutil.Process(server.pid).children(recursive=True)
+        if by == "SIGTERM":
+            server.send_signal(signal.SIGTERM)
+        else:
+            server.stdin.close()
+        assert server.wait(DEADLINE) == (-signal.SIGTERM if by == "SIGTERM" else 0)
+        assert psutil.wait_procs([decoder], DEADLINE)[1] == []
+        assert server.stdout.read() == ""
+        assert server.stderr.read() == ""
+
+
+def say(server: subprocess.Popen[str], **message: Any) -> Any:
+    """Send a message as JSON-RPC; the result of a request."""
+    assert server.stdin is not None
+    assert server.stdout is not None
+    server.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    server.stdin.flush()
+    return json.loads(server.stdout.readline())["result"] if "id" in message else None
