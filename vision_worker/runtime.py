@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -115,6 +116,20 @@ _runtimes: dict[str | None, Runtime] = {}
 _latest: list[Runtime] = []
 _loops: list[asyncio.AbstractEventLoop] = []
 _lock = threading.Lock()
+
+
+def _after_fork() -> None:
+    """A child has neither the thread of the loop nor connections of its own: it begins anew."""
+    global _lock
+    _lock = threading.Lock()
+    # Kept, since what is let go here would be closed under the parent.
+    _of_parent.append((dict(_runtimes), list(_latest), list(_loops)))
+    for shared in (_runtimes, _latest, _loops):
+        shared.clear()
+
+
+_of_parent: list[object] = []
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def runtime(db_url: str | None = None) -> Runtime:

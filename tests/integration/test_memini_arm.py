@@ -1,5 +1,8 @@
 """The image arm for whoever fuses by hand."""
 
+import asyncio
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -8,7 +11,7 @@ import pytest
 from mcp_adapters.memini import fuse, image_arm, readable, route_around, start
 from tests.pictures import drawing
 from tests.rows import Rows
-from tests.support import Process, drained
+from tests.support import DEADLINE, Process, drained
 from vision_worker.errors import ConfigError
 from vision_worker.front import Front
 from vision_worker.memory import Picture
@@ -51,6 +54,26 @@ async def test_the_arm_is_empty_without_a_worker_and_says_why(
         " Start 'vision-worker worker' on a host with the model, or wait until it is back, then"
         " ask again."
     ]
+
+
+async def test_a_forked_process_has_a_runtime_of_its_own(front: Front) -> None:
+    shared = runtime()
+    status = await shared.run(lambda open_front: open_front.index.status())
+    script = (
+        "import asyncio, os\n"
+        "from vision_worker.runtime import runtime\n"
+        "async def pending(front): return (await front.index.status()).pending\n"
+        "assert runtime().call(pending) == 0\n"
+        "child = os.fork()\n"
+        "if not child: os._exit(runtime().call(pending))\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+        "assert runtime().call(pending) == 0\n"
+    )
+    done = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", script], timeout=DEADLINE, check=False
+    )
+    assert done.returncode == 0
+    assert await shared.run(lambda open_front: open_front.index.status()) == status
 
 
 async def test_with_the_gate_off_the_arm_is_empty_and_opens_nothing(
