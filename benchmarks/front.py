@@ -5,7 +5,7 @@
 Each run starts, one after the other, a Python that does nothing, one that imports ``mcp``, and our
 server, over stdio, with its embedded servers running already, as they do once anything has used
 them. Resident memory is that of the server after its first tool list, and once its first save has
-rung for a worker, which loads Celery.
+rung for a worker.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vision_worker import local
-from vision_worker.app import EMBED_QUEUE, KEY_PREFIX
+from vision_worker.message import EMBED_QUEUE, KEY_PREFIX
 from vision_worker.broker import redis_url
 from vision_worker.config import VisionConfig
 

@@ -5,13 +5,8 @@ import ssl
 from celery import Celery
 from kombu import Exchange, Queue
 
-EMBED_QUEUE = "embed"
-QUERY_QUEUE = "query"
-EMBED_TASK = "vision_worker.embed"
-ENCODE_TEXT_TASK = "vision_worker.encode_text"
-ENCODE_SQUARES_TASK = "vision_worker.encode_squares"
-KEY_PREFIX = "vision-worker:"
-BELL_SECONDS = 60
+from vision_worker.message import EMBED_QUEUE, KEY_PREFIX, QUERY_QUEUE, ROUTES
+
 SOCKET_SECONDS = 0.5
 
 
@@ -39,11 +34,7 @@ def celery_app(broker_url: str) -> Celery:
         task_ignore_result=True,
         task_publish_retry=False,
         task_queues=[_queue(EMBED_QUEUE), _queue(QUERY_QUEUE)],
-        task_routes={
-            EMBED_TASK: {"queue": EMBED_QUEUE},
-            ENCODE_TEXT_TASK: {"queue": QUERY_QUEUE},
-            ENCODE_SQUARES_TASK: {"queue": QUERY_QUEUE},
-        },
+        task_routes={task: {"queue": queue} for task, queue in ROUTES.items()},
         task_serializer="json",
         worker_enable_remote_control=True,
         worker_hijack_root_logger=False,

@@ -9,11 +9,18 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from vision_worker.errors import BrokerUnavailable, EncoderUnavailable, VisionError
+from vision_worker.message import (
+    BELL_SECONDS,
+    EMBED_TASK,
+    ENCODE_SQUARES_TASK,
+    ENCODE_TEXT_TASK,
+    task_message,
+)
 from vision_worker.types import QueryVector
 
 if TYPE_CHECKING:
-    from celery import Celery
-    from redis.asyncio import Redis
+    from redis import Redis
+    from redis.asyncio import Redis as AsyncRedis
 
 REPLY_PREFIX = "vision-worker:reply:"
 REPLY_SECONDS = 60
@@ -30,35 +37,34 @@ class Broker:
         self.url = url
 
     @cached_property
-    def _app(self) -> "Celery":
-        from vision_worker.app import celery_app
+    def _publisher(self) -> "Redis":
+        from redis import Redis
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
 
-        app = celery_app(self.url)
-        # Publishing to a broker that hangs would otherwise block for ever.
-        app.conf.broker_transport_options["socket_timeout"] = CONNECT_SECONDS
-        return app
+        # Once more, since the connection may be one to a broker that has been restarted.
+        return Redis.from_url(
+            redis_url(self.url),
+            socket_timeout=CONNECT_SECONDS,
+            socket_connect_timeout=CONNECT_SECONDS,
+            retry=Retry(NoBackoff(), 1),
+        )
 
     def ring(self) -> None:
         """Publish one bell; blocks for about a second at most. Raises BrokerUnavailable."""
-        from vision_worker.app import BELL_SECONDS, EMBED_TASK
-
-        self._publish(EMBED_TASK, {}, expires=BELL_SECONDS)
+        self._publish(EMBED_TASK, {}, seconds=BELL_SECONDS)
 
     async def encode_text(self, text: str, *, model: str, seconds: float) -> QueryVector:
         """Have a worker encode a sentence with the model of that key.
 
         Raises EncoderUnavailable if no worker answers within ``seconds``.
         """
-        from vision_worker.app import ENCODE_TEXT_TASK
-
         return await self._ask(ENCODE_TEXT_TASK, {"text": text, "model": model}, seconds)
 
     async def encode_squares(
         self, squares: Sequence[bytes], *, model: str, seconds: float
     ) -> QueryVector:
         """Have a worker encode a framed picture. Raises EncoderUnavailable."""
-        from vision_worker.app import ENCODE_SQUARES_TASK
-
         encoded = [base64.b64encode(square).decode() for square in squares]
         return await self._ask(ENCODE_SQUARES_TASK, {"squares": encoded, "model": model}, seconds)
 
@@ -85,7 +91,7 @@ class Broker:
         client = self._client(socket_timeout=seconds + 1)
         try:
             await asyncio.to_thread(
-                self._publish, task, {**question, "reply_to": reply_to}, expires=seconds
+                self._publish, task, {**question, "reply_to": reply_to}, seconds=seconds
             )
             answer = await client.blpop([reply_to], timeout=seconds)
         except (BrokerUnavailable, redis.exceptions.RedisError, OSError) as error:
@@ -100,17 +106,17 @@ class Broker:
             raise VisionError.revive(reply["code"], reply["message"])
         return QueryVector(reply["model"], reply["vector"])
 
-    def _publish(self, task: str, arguments: dict[str, object], *, expires: float) -> None:
-        import kombu.exceptions
+    def _publish(self, task: str, arguments: dict[str, object], *, seconds: float) -> None:
+        import redis.exceptions
 
         if not self.url:
             raise BrokerUnavailable(reason="there is none")
         try:
-            self._app.send_task(task, kwargs=arguments, expires=expires, retry=False)
-        except (kombu.exceptions.OperationalError, OSError) as error:
+            self._publisher.lpush(*task_message(task, arguments, seconds=seconds))
+        except (redis.exceptions.RedisError, OSError) as error:
             raise BrokerUnavailable(reason=_reason(error)) from None
 
-    def _client(self, **options: Any) -> "Redis":
+    def _client(self, **options: Any) -> "AsyncRedis":
         from redis.asyncio import Redis
 
         options = {"socket_connect_timeout": CONNECT_SECONDS, **options}

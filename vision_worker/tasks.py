@@ -10,10 +10,11 @@ from celery import Celery, signals
 from celery.exceptions import SecurityWarning
 from redis import Redis
 
-from vision_worker.app import EMBED_TASK, ENCODE_SQUARES_TASK, ENCODE_TEXT_TASK, celery_app
+from vision_worker.app import celery_app
 from vision_worker.broker import REPLY_SECONDS, redis_url
 from vision_worker.config import VisionConfig
 from vision_worker.errors import EncoderError, VisionError
+from vision_worker.message import EMBED_TASK, ENCODE_SQUARES_TASK, ENCODE_TEXT_TASK
 from vision_worker.worker import EmbeddingWorker
 
 QUERY_THREADS = 4
