@@ -29,9 +29,9 @@ from rich.console import Console
 from rich.table import Table
 
 from vision_worker import local
-from vision_worker.message import EMBED_QUEUE, KEY_PREFIX
 from vision_worker.broker import redis_url
 from vision_worker.config import VisionConfig
+from vision_worker.message import EMBED_QUEUE, KEY_PREFIX
 
 RESULTS = Path(__file__).parent / "results" / "front.json"
 BARE = {"bare Python": "pass", "import mcp": "import mcp"}

@@ -99,6 +99,27 @@ def mcp() -> None:
 
 
 @app.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen at.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="0: a free one.")] = None,
+) -> None:
+    """Serve kept pictures and events over HTTP until stopped."""
+    given = {"http_host": host, "http_port": port}
+
+    def start() -> None:
+        config = VisionConfig(**{name: value for name, value in given.items() if value is not None})
+        try:
+            from mcp_adapters.serve import serve
+        except ImportError as error:
+            give_up(f"{error}. Install the server: pip install 'vision-worker[keepsakes]'")
+        config.local_encoder = False
+        _log()
+        serve(config)
+
+    guarded(start)
+
+
+@app.command()
 def worker(
     queues: Annotated[str, typer.Option(help="embed, query, or both.")] = "embed,query",
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = None,

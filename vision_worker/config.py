@@ -1,6 +1,7 @@
 """Settings: one environment variable each, prefix ``MEMINI_IMAGE_``."""
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -89,6 +90,20 @@ class VisionConfig(BaseSettings):
     ready_seconds: float = Field(300.0, ge=1)
     """Age of the oldest claimable row at which the index no longer counts as ready."""
 
+    keepsake_cap: int = Field(300, ge=1, le=100_000)
+    """How many keepsakes a namespace holds; the least recently recalled make room."""
+    keepsake_bytes: int = Field(2_000_000_000, ge=1)
+    """How many bytes the pictures of a namespace's keepsakes may have together."""
+    keepsake_trash_days: int = Field(30, ge=0, le=36_500)
+    """How long the trash keeps what made room."""
+
+    http_host: str = "127.0.0.1"
+    """Address that ``vision-worker serve`` listens at; any but a loopback one needs a token."""
+    http_port: int = Field(8377, ge=0, le=65535)
+    """Port that ``vision-worker serve`` listens at; 0: a free one."""
+    http_token: str | None = Field(None, repr=False)
+    """What an HTTP client has to show; unset: only clients on this machine are served."""
+
     def __init__(self, **values: Any) -> None:
         try:
             super().__init__(**values)
@@ -109,7 +124,9 @@ class VisionConfig(BaseSettings):
             return tuple(Path(part).expanduser() for part in value.split(os.pathsep) if part)
         return value
 
-    @field_validator("db_url", "broker_url", "state_dir", "postgres_bin", "valkey_bin")
+    @field_validator(
+        "db_url", "broker_url", "state_dir", "postgres_bin", "valkey_bin", "http_token"
+    )
     @classmethod
     def _blank_is_unset(cls, value: str | None) -> str | None:
         return value or None
@@ -123,6 +140,13 @@ class VisionConfig(BaseSettings):
             urlsplit(value or "").port  # noqa: B018
         except ValueError:
             raise ValueError("its port is not a number from 0 to 65535") from None
+        return value
+
+    @field_validator("http_token")
+    @classmethod
+    def _fits_a_header(cls, value: str | None) -> str | None:
+        if value and not re.fullmatch(r"[\x21-\x7e]+", value):
+            raise ValueError("it may have only visible ASCII characters and no spaces")
         return value
 
     @property

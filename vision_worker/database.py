@@ -44,6 +44,7 @@ BROKEN = (
     asyncpg.CrashShutdownError,
     asyncpg.CannotConnectNowError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
 )
 STALE = (asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError, asyncpg.UndefinedObjectError)
 
@@ -114,6 +115,8 @@ class Database:
                     raise
                 broken = error
         try:
+            # The others of the pool broke in the same moment, and may not know it yet.
+            await (await self.pool()).expire_connections()
             async with self._connection() as connection:
                 return await self._attempt(work, connection)
         except DatabaseUnavailable:
@@ -135,6 +138,39 @@ class Database:
                 raise DatabaseUnavailable(reason=_reason(error.__context__ or error)) from error
             except asyncpg.PostgresError as error:
                 raise BackendError(reason=_reason(error)) from error
+
+    @asynccontextmanager
+    async def dedicated(self) -> AsyncIterator[asyncpg.Connection]:
+        """A connection of one's own, outside the pool: for what has to be heard on it.
+
+        Raises BackendError, also for a statement in the body that fails.
+        """
+        try:
+            connection = await self._connect()
+            try:
+                yield connection
+            finally:
+                connection.terminate()
+        except STALE as error:
+            raise SchemaOutdated(reason=str(error)) from error
+        except (*REFUSED, *BROKEN, TimeoutError) as error:
+            raise DatabaseUnavailable(reason=_reason(error)) from error
+        except asyncpg.PostgresError as error:
+            raise BackendError(reason=_reason(error)) from error
+
+    async def _connect(self) -> asyncpg.Connection:
+        options = {
+            "timeout": CONNECT_SECONDS,
+            "command_timeout": COMMAND_SECONDS,
+            "server_settings": self._settings,
+        }
+        try:
+            return await asyncpg.connect(self._url, **options)
+        except (*REFUSED, TimeoutError):
+            if self._revive is None:
+                raise
+        await asyncio.to_thread(self._revive)
+        return await asyncpg.connect(self._url, **options)
 
     async def _attempt(
         self, work: Callable[[asyncpg.Connection], Awaitable[T]], connection: asyncpg.Connection

@@ -91,8 +91,8 @@ class EmptyFile(ImageError):
 
 
 class TooBig(ImageError):
-    """{path} is larger than {limit} bytes, the limit of MEMINI_IMAGE_MAX_FILE_SIZE. Save a smaller
-    or more compressed version."""
+    """{path} is larger than {limit} bytes, the most that is kept here. Save a smaller or more
+    compressed version."""
 
     code = "too_big"
 
@@ -125,6 +125,69 @@ class ImageNotFound(VisionError):
     """There is no image {id} in namespace {namespace}. list_images shows what there is."""
 
     code = "image_not_found"
+
+
+class KeepsakeNotFound(VisionError):
+    """There is no keepsake {id}. list_keepsakes shows what there is."""
+
+    code = "keepsake_not_found"
+
+
+# --- fetching a picture from the internet --------------------------------------------------------
+
+
+class FetchFailed(VisionError):
+    """Nothing was saved: the picture could not be fetched, {reason}. Check the address, or save the
+    picture from a file."""
+
+    code = "fetch_failed"
+    transient = True
+
+
+class BlockedAddress(FetchFailed):
+    """Nothing was saved: this address does not lead to the public internet, and nothing else is
+    fetched. Give a public address, or save the picture from a file."""
+
+    code = "blocked_address"
+    transient = False
+
+
+class UrlNotAllowed(FetchFailed):
+    """Nothing was saved: this address is not one that is fetched, {reason}. Give an http or https
+    address of a picture."""
+
+    code = "url_not_allowed"
+    transient = False
+
+
+# --- keeping pictures by name -------------------------------------------------------------------
+
+
+class AboutEmpty(VisionError):
+    """Nothing was saved: there is no name to keep the picture under. Say whom or what it shows."""
+
+    code = "about_empty"
+
+
+class Busy(VisionError):
+    """Nothing was saved: too many pictures are being kept just now. Try again in a minute."""
+
+    code = "busy"
+    transient = True
+
+
+class NameTaken(VisionError):
+    """Nothing was changed: the same picture is kept under the name {about} already, as keepsake
+    {id}. Change that one, or forget it first."""
+
+    code = "name_taken"
+
+
+class Quota(VisionError):
+    """Nothing was saved: {pictures} keepsakes and {bytes} bytes are the most that is kept here, and
+    nothing can go to make room. Unpin or forget some, then try again."""
+
+    code = "quota"
 
 
 # --- the blob store -----------------------------------------------------------------------------

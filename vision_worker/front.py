@@ -10,7 +10,10 @@ from vision_worker.database import Database
 from vision_worker.decoders import DecoderPool
 from vision_worker.encoder import LocalEncoder, QueryEncoder
 from vision_worker.errors import LocalServerError
+from vision_worker.events import Events
 from vision_worker.index import ImageIndex
+from vision_worker.intake import MAX_BYTES
+from vision_worker.keepsakes import Keepsakes
 from vision_worker.local import Urls, urls
 from vision_worker.memory import ImageMemory
 from vision_worker.migrate import migrate
@@ -35,6 +38,7 @@ class Front:
         )
         self.broker = Broker(backend.broker_url)
         self.index = ImageIndex(self.database, namespace=config.namespace)
+        self.events = Events(self.database, namespace=config.namespace)
         self._doorbell = Doorbell(self.broker.ring)
         self._decoders = DecoderPool(workers=1, seconds=config.decode_seconds)
         store = ImageStore(
@@ -44,6 +48,18 @@ class Front:
             allowed_roots=config.allowed_roots,
         )
         self.memory = ImageMemory(store, self.index, self._doorbell)
+        self._keepsake_decoders = DecoderPool(
+            workers=config.decode_workers, seconds=config.decode_seconds
+        )
+        self.keepsakes = Keepsakes(
+            ImageStore(store.root, max_file_size=MAX_BYTES, max_pixels=config.max_pixels),
+            self.index,
+            self._doorbell,
+            self._keepsake_decoders,
+            cap=config.keepsake_cap,
+            cap_bytes=config.keepsake_bytes,
+            trash_days=config.keepsake_trash_days,
+        )
         self.encoder = QueryEncoder(
             self.broker,
             seconds=config.query_timeout,
@@ -66,9 +82,11 @@ class Front:
 
     async def close(self, *, flush_seconds: float = 1.0) -> None:
         """Let the last bell go out, then let go of everything."""
+        await self.events.close()
         await asyncio.to_thread(self._doorbell.flush, flush_seconds)
         self._doorbell.close()
         await self._decoders.close()
+        await self._keepsake_decoders.close()
         await self.database.close()
 
     async def __aenter__(self) -> Self:

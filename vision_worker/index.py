@@ -108,13 +108,13 @@ class ImageIndex:
         check_limit(limit)
         if order not in ("newest", "oldest"):
             raise InvalidArgument(name="order", problem="it must be 'newest' or 'oldest'")
-        after = _decode_cursor(cursor) if cursor else (None, None)
+        after = decode_cursor(cursor) if cursor else (None, None)
         rows = await self.database.fetch(
             statement(f"list_{order}"), *self.parameters(where), *after, limit + 1
         )
         images = [record(row) for row in rows[:limit]]
         more = len(rows) > limit
-        return ImageList(images, _encode_cursor(rows[limit - 1]) if more else None)
+        return ImageList(images, encode_cursor(rows[limit - 1]) if more else None)
 
     async def delete(self, identifier: str) -> str | None:
         """Delete the memory and its image row; the sha256 of the blob it pointed to."""
@@ -238,12 +238,14 @@ def _saved(row: asyncpg.Record, given: NewImage) -> SavedImage:
     )
 
 
-def _encode_cursor(row: asyncpg.Record) -> str:
+def encode_cursor(row: asyncpg.Record) -> str:
+    """Where a page in order of ``created_at`` and ``id`` ended."""
     text = f"{row['created_at'].isoformat()} {row['id']}"
     return base64.urlsafe_b64encode(text.encode()).decode()
 
 
-def _decode_cursor(cursor: str) -> tuple[datetime, UUID]:
+def decode_cursor(cursor: str) -> tuple[datetime, UUID]:
+    """Raises InvalidArgument."""
     try:
         created_at, identifier = base64.urlsafe_b64decode(cursor.encode()).decode().split(" ")
         return datetime.fromisoformat(created_at), UUID(identifier)

@@ -125,10 +125,7 @@ class ImageMemory:
         sha256 = await self.index.delete(identifier)
         if sha256 is None:
             raise ImageNotFound(id=identifier, namespace=self.index.namespace)
-        with ExitStack() as stack:
-            path = await asyncio.to_thread(stack.enter_context, self.store.removal(sha256))
-            if path is not None and not await self.index.is_referenced(sha256):
-                path.unlink(missing_ok=True)
+        await remove_unreferenced(self.store, self.index, sha256)
 
     async def _place(self, picture: Picture) -> PlacedBlob | VisionError:
         try:
@@ -169,6 +166,14 @@ class ImageMemory:
                 "image_sha256": stored.sha256,
             },
         )
+
+
+async def remove_unreferenced(store: ImageStore, index: ImageIndex, sha256: str) -> None:
+    """Remove a blob that no row points to any more. Raises StoreError or BackendError."""
+    with ExitStack() as stack:
+        path = await asyncio.to_thread(stack.enter_context, store.removal(sha256))
+        if path is not None and not await index.is_referenced(sha256):
+            path.unlink(missing_ok=True)
 
 
 def _answers(

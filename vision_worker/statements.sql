@@ -574,3 +574,249 @@ SELECT count(*), (SELECT count(*) FROM bell) FROM marked
     UPDATE memories SET embedding = free.embedding, embedding_model = left($5, 100)
     {text_bare}
 ), {text_marked}
+
+-- name: event_turn
+-- One emit of a conversation at a time, so that ids become visible in their order: who asks for
+-- those after an id misses none.
+SELECT pg_advisory_xact_lock(hashtextextended('vision_events ' || $1 || E'\n' || $2, 0))
+
+-- name: event_emit
+-- The same key twice is the repeat of a statement whose connection broke.
+WITH added AS (
+    INSERT INTO vision_events (namespace, conversation, event, emit_key)
+    VALUES ($1, $2, $3::jsonb, $4)
+    ON CONFLICT (emit_key) DO NOTHING
+    RETURNING id
+), told AS (
+    SELECT pg_notify('vision_worker_events', $1 || E'\n' || $2) FROM added
+), trimmed AS (
+    DELETE FROM vision_events
+    WHERE namespace = $1 AND conversation = $2 AND id <= (
+        SELECT id FROM vision_events
+        WHERE namespace = $1 AND conversation = $2
+        ORDER BY id DESC
+        OFFSET $5::int - 1
+        LIMIT 1
+    )
+)
+SELECT id FROM added WHERE (SELECT count(*) FROM told) = 1
+UNION ALL
+SELECT id FROM vision_events WHERE emit_key = $4
+
+-- name: events_after
+SELECT wanted.conversation, kept.id, kept.event
+FROM unnest($2::text[], $3::bigint[]) AS wanted (conversation, after)
+CROSS JOIN LATERAL (
+    SELECT id, event FROM vision_events
+    WHERE namespace = $1 AND vision_events.conversation = wanted.conversation
+        AND id > wanted.after
+    ORDER BY id DESC
+    LIMIT $4
+) AS kept
+ORDER BY kept.id
+
+-- name: keepsake_turn
+-- Who changes the keepsakes of a namespace counts them first: one at a time, and nobody waits long.
+SELECT set_config('lock_timeout', '20s', true),
+    pg_advisory_xact_lock(hashtextextended('vision_keepsakes ' || $1, 0))
+
+-- name: keepsake_columns
+keepsakes.id, keepsakes.namespace, keepsakes.about, keepsakes.note, keepsakes.kind,
+keepsakes.source, keepsakes.created_at, keepsakes.image_id, images.memory_id, images.file_path,
+keepsakes.sha256, images.mime_type, images.width, images.height, images.file_size_bytes,
+images.embedding_status AS status, keepsakes.pinned, keepsakes.recalled_at, keepsakes.trashed_at
+
+-- name: keepsakes_by_id
+SELECT {keepsake_columns}
+FROM keepsakes
+JOIN memories_image AS images ON images.id = keepsakes.image_id
+WHERE keepsakes.namespace = $1 AND keepsakes.id = ANY($2::uuid[])
+
+-- name: keepsake_by_identity
+SELECT {keepsake_columns}
+FROM keepsakes
+JOIN memories_image AS images ON images.id = keepsakes.image_id
+WHERE keepsakes.namespace = $1 AND keepsakes.about_key = $2 AND keepsakes.sha256 = $3
+
+-- name: keepsake_page
+-- $2 whether of the trash
+SELECT {keepsake_columns}
+FROM keepsakes
+JOIN memories_image AS images ON images.id = keepsakes.image_id
+WHERE keepsakes.namespace = $1
+    AND (keepsakes.trashed_at IS NOT NULL) = $2::bool
+    AND ($3::timestamptz IS NULL OR keepsakes.created_at <= $3::timestamptz)
+    AND ($4::uuid IS NULL OR keepsakes.created_at < $3::timestamptz OR keepsakes.id > $4::uuid)
+ORDER BY keepsakes.created_at DESC, keepsakes.id
+LIMIT $5
+
+-- name: keepsake_entities
+WITH names AS (
+    SELECT
+        about_key, count(*) AS pictures,
+        (array_agg(about ORDER BY created_at, id))[1] AS about
+    FROM keepsakes
+    WHERE namespace = $1 AND trashed_at IS NULL
+    GROUP BY about_key
+)
+SELECT about, pictures, (SELECT count(*) FROM names) AS names
+FROM names
+ORDER BY pictures DESC, about_key COLLATE "C"
+LIMIT $2
+
+-- name: keepsake_insert
+-- The constraint decides who is first with a picture under a name; whoever is not inserts nothing.
+WITH given AS (
+    SELECT * FROM jsonb_to_record($1::jsonb) AS given (
+        id uuid, image_id uuid, memory_id uuid, namespace text, about text, about_key text,
+        note text, kind text, source text, words text, text text, sha256 text, file_path text,
+        mime_type text, width int, height int, file_size_bytes bigint
+    )
+), kept AS (
+    INSERT INTO keepsakes (
+        id, image_id, namespace, about, about_key, note, kind, source, sha256, words
+    )
+    SELECT id, image_id, namespace, about, about_key, note, kind, source, sha256, words
+    FROM given
+    ON CONFLICT DO NOTHING
+    RETURNING id
+), image AS (
+    INSERT INTO memories_image (
+        id, memory_id, namespace, file_path, sha256, mime_type, width, height, file_size_bytes,
+        embedding, embedding_model, embedded_at
+    )
+    SELECT
+        given.image_id, given.memory_id, given.namespace, given.file_path, given.sha256,
+        given.mime_type, given.width, given.height, given.file_size_bytes, twin.embedding,
+        twin.embedding_model, CASE WHEN twin.embedding IS NOT NULL THEN now() END
+    FROM given
+    JOIN kept USING (id)
+    LEFT JOIN LATERAL (
+        {twin}
+    ) AS twin ON true
+)
+INSERT INTO memories (id, text, source_type, metadata)
+SELECT given.memory_id, given.text, 'session', jsonb_build_object(
+    'image_id', given.image_id, 'image_path', given.file_path, 'image_sha256', given.sha256,
+    'keepsake_id', given.id
+)
+FROM given
+JOIN kept USING (id)
+
+-- name: keepsake_heal
+-- The bytes are there again: of $3, whose file was lost, and of all that failed for want of them.
+-- Rows that someone else holds just now are passed over: see keepsake_hold.
+WITH lost AS (
+    SELECT id FROM memories_image
+    WHERE sha256 = $1 AND (id = $3::uuid OR (
+        embedding IS NULL AND embedding_error_code IN ('blob_missing', 'blob_corrupt')
+    ))
+    FOR NO KEY UPDATE SKIP LOCKED
+), healed AS (
+    UPDATE memories_image
+    SET embedding_error = NULL, embedding_error_code = NULL, attempts = 0, file_path = $2,
+        next_attempt_at = CASE WHEN embedding IS NULL THEN now() END
+    FROM lost WHERE memories_image.id = lost.id
+)
+SELECT pg_notify('vision_worker_pending', '')
+WHERE EXISTS (SELECT FROM memories_image WHERE sha256 = $1 AND embedding IS NULL)
+
+-- name: keepsake_hold
+-- Waits for nobody with a lock in hand: some delete the image first and some the memory, and none
+-- of their transactions may end in a deadlock because of us.
+SELECT keepsakes.id
+FROM keepsakes
+JOIN memories_image AS images ON images.id = keepsakes.image_id
+JOIN memories ON memories.id = images.memory_id
+WHERE keepsakes.namespace = $1 AND keepsakes.id = ANY($2::uuid[])
+FOR NO KEY UPDATE OF images, memories NOWAIT
+
+-- name: keepsake_write
+UPDATE keepsakes SET about = $3, about_key = $4, note = $5, kind = $6, words = $7
+WHERE namespace = $1 AND id = $2
+
+-- name: keepsake_text
+-- The vectors of the old text go with it.
+WITH image AS (
+    UPDATE memories_image
+    SET text_model = NULL
+    FROM keepsakes
+    WHERE keepsakes.namespace = $1 AND keepsakes.id = $2 AND memories_image.id = image_id
+    RETURNING memory_id
+)
+UPDATE memories SET text = $3, embedding = NULL FROM image WHERE memories.id = memory_id
+
+-- name: keepsake_pin
+UPDATE keepsakes SET pinned = $3 WHERE namespace = $1 AND id = $2 AND trashed_at IS NULL
+
+-- name: keepsake_touch
+-- Rows that are being changed just now are passed over: a recall waits for nobody.
+UPDATE keepsakes SET recalled_at = now()
+WHERE id IN (
+    SELECT id FROM keepsakes
+    WHERE namespace = $1 AND id = ANY($2::uuid[]) AND trashed_at IS NULL
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+
+-- name: keepsake_excess
+-- What has to go, so that no more than $3 keepsakes with $4 bytes stay, and $2 among them: first
+-- whatever was recalled, or else kept, the longest ago.
+WITH live AS (
+    SELECT
+        keepsakes.id, keepsakes.pinned, coalesce(images.file_size_bytes, 0) AS bytes,
+        coalesce(keepsakes.recalled_at, keepsakes.created_at) AS used_at
+    FROM keepsakes
+    JOIN memories_image AS images ON images.id = keepsakes.image_id
+    WHERE keepsakes.namespace = $1 AND keepsakes.trashed_at IS NULL
+), excess AS (
+    SELECT count(*) - $3 AS pictures, (sum(bytes) - $4)::bigint AS bytes FROM live
+), queue AS (
+    SELECT
+        id, bytes, row_number() OVER earlier AS place,
+        sum(bytes) OVER earlier - bytes AS freed
+    FROM live
+    WHERE NOT pinned AND id <> $2
+    WINDOW earlier AS (ORDER BY used_at, id ROWS UNBOUNDED PRECEDING)
+)
+SELECT
+    queue.id, coalesce(queue.bytes, 0) AS bytes, excess.pictures AS excess_pictures,
+    excess.bytes AS excess_bytes
+FROM excess
+LEFT JOIN queue ON queue.place <= excess.pictures OR queue.freed < excess.bytes
+ORDER BY queue.place
+
+-- name: keepsake_evict
+-- Nothing finds an archived memory.
+WITH evicted AS (
+    UPDATE keepsakes SET trashed_at = now()
+    WHERE namespace = $1 AND id = ANY($2::uuid[])
+    RETURNING image_id
+)
+UPDATE memories SET is_archived = true
+FROM evicted JOIN memories_image AS images ON images.id = image_id
+WHERE memories.id = images.memory_id
+
+-- name: keepsake_restore
+-- To be brought back is to be used: it is not the next that has to go.
+WITH restored AS (
+    UPDATE keepsakes SET trashed_at = NULL, recalled_at = now()
+    WHERE namespace = $1 AND id = $2
+    RETURNING image_id
+)
+UPDATE memories SET is_archived = false
+FROM restored JOIN memories_image AS images ON images.id = image_id
+WHERE memories.id = images.memory_id
+
+-- name: keepsakes_expired
+SELECT id FROM keepsakes
+WHERE namespace = $1 AND trashed_at <= now() - make_interval(days => $2)
+
+-- name: keepsake_delete
+-- $3: only what has lain in the trash for so many days
+DELETE FROM memories
+USING keepsakes
+JOIN memories_image AS images ON images.id = keepsakes.image_id
+WHERE memories.id = images.memory_id
+    AND keepsakes.namespace = $1 AND keepsakes.id = ANY($2::uuid[])
+    AND ($3::int IS NULL OR keepsakes.trashed_at <= now() - make_interval(days => $3))
+RETURNING images.sha256

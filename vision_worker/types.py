@@ -9,6 +9,8 @@ EMBEDDING_DIM = 768
 """Width of the vector column; shorter embeddings are zero-padded to it."""
 
 Status = Literal["pending", "embedded", "failed"]
+KeptCode = Literal["kept", "already_kept", "healed"]
+Match = Literal["name", "words", "look"]
 
 
 @dataclass(frozen=True)
@@ -125,3 +127,73 @@ class IndexStatus:
     oldest_pending_seconds: float | None
     workers: int
     ready: bool
+
+
+@dataclass(frozen=True)
+class Keepsake:
+    """A picture kept under a name, with the image row it stands on. Times are ISO 8601.
+
+    ``trashed_at`` is set while it lies in the trash.
+    """
+
+    id: str
+    namespace: str
+    about: str
+    note: str
+    kind: str
+    source: str
+    created_at: str
+    image_id: str
+    memory_id: str
+    file_path: str
+    sha256: str
+    mime_type: str
+    width: int | None
+    height: int | None
+    file_size_bytes: int | None
+    status: Status
+    pinned: bool
+    recalled_at: str | None
+    trashed_at: str | None
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The answer to keeping a picture. ``evicted`` went to the trash to make room for it."""
+
+    code: KeptCode
+    keepsake: Keepsake
+    evicted: list[Keepsake]
+
+
+@dataclass(frozen=True)
+class KeepsakeList:
+    """One page of keepsakes; ``cursor`` asks for the next one, None at the end."""
+
+    keepsakes: list[Keepsake]
+    cursor: str | None
+
+
+@dataclass(frozen=True)
+class Recalled:
+    """One keepsake that was found: how it matched, and its cosine distance where by look."""
+
+    keepsake: Keepsake
+    matched: tuple[Match, ...]
+    distance: float | None
+
+
+@dataclass(frozen=True)
+class RecallPage:
+    """Keepsakes that were found, best first. ``words_only``: no encoder answered."""
+
+    hits: list[Recalled]
+    words_only: bool
+
+
+@dataclass(frozen=True)
+class Entity:
+    """A name, in its first spelling, and how many keepsakes have it."""
+
+    about: str
+    count: int

@@ -43,6 +43,7 @@ ALL = [
     "000005_reembeddings",
     "000006_text_vectors",
     "000007_finished_view",
+    "000008_keepsakes",
 ]
 
 PEERS = """
