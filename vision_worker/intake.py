@@ -74,17 +74,12 @@ class Intake:
 
         Raises ImageError and StoreError.
         """
-        placing = asyncio.ensure_future(asyncio.to_thread(self._store.place, taken.data))
-        try:
-            blob = await asyncio.shield(placing)
-        except asyncio.CancelledError:
-            # The thread goes on. What it places is nobody's, and must not stay locked.
-            placing.add_done_callback(_let_go)
-            raise
+        blob = await self._store.place_in_thread(taken.data)
         try:
             await self._decode(blob, taken.name)
         except BaseException:
-            _let_go(placing)
+            with blob:
+                blob.retract()
             raise
         return blob
 
@@ -120,9 +115,3 @@ class Intake:
             kind = stored.mime_type.removeprefix("image/").upper()
             reason = f"its pixels cannot be read ({error.code})"
             raise Undecodable(path=name, format=kind, reason=reason) from error
-
-
-def _let_go(placing: asyncio.Future[PlacedBlob]) -> None:
-    if not placing.cancelled() and placing.exception() is None:
-        with placing.result() as blob:
-            blob.retract()

@@ -80,10 +80,8 @@ class ImageMemory:
         Raises BackendError where the database fails: then nothing of the list was kept.
         """
         with ExitStack() as placed:
-            blobs = await asyncio.gather(*(self._place(picture) for picture in pictures))
+            blobs = await asyncio.gather(*(self._place(picture, placed) for picture in pictures))
             kept = [blob for blob in blobs if isinstance(blob, PlacedBlob)]
-            for blob in kept:
-                placed.enter_context(blob)
             rows = [
                 self._row(picture, blob) if isinstance(blob, PlacedBlob) else blob
                 for picture, blob in zip(pictures, blobs, strict=True)
@@ -127,9 +125,9 @@ class ImageMemory:
             raise ImageNotFound(id=identifier, namespace=self.index.namespace)
         await remove_unreferenced(self.store, self.index, sha256)
 
-    async def _place(self, picture: Picture) -> PlacedBlob | VisionError:
+    async def _place(self, picture: Picture, placed: ExitStack) -> PlacedBlob | VisionError:
         try:
-            return await asyncio.to_thread(self.store.place, picture.source)
+            return placed.enter_context(await self.store.place_in_thread(picture.source))
         except VisionError as error:
             return error
 

@@ -1,5 +1,6 @@
 """The blob store: pictures by the sha256 of their bytes in a local directory."""
 
+import asyncio
 import errno
 import fcntl
 import hashlib
@@ -94,6 +95,16 @@ class ImageStore:
             return self._place(io.BytesIO(source), "the given picture")
         with open_image(source, max_file_size=self.max_file_size, roots=self.allowed_roots) as file:
             return self._place(file, shown(source))
+
+    async def place_in_thread(self, source: Path | bytes) -> PlacedBlob:
+        """``place``, off the event loop. Cancelled, it leaves nothing behind and nothing locked."""
+        placing = asyncio.ensure_future(asyncio.to_thread(self.place, source))
+        try:
+            return await asyncio.shield(placing)
+        except asyncio.CancelledError:
+            # The thread goes on. What it places is nobody's, and must not stay locked.
+            placing.add_done_callback(_let_go)
+            raise
 
     def store(self, source: str | Path | bytes, mime_type: str | None = None) -> SaveResult:
         """Keep a picture. ``mime_type`` is accepted for compatibility; the content decides."""
@@ -202,6 +213,12 @@ class ImageStore:
 
 class _Held(OSError):
     """Somebody has held a lock for too long."""
+
+
+def _let_go(placing: asyncio.Future[PlacedBlob]) -> None:
+    if not placing.cancelled() and placing.exception() is None:
+        with placing.result() as blob:
+            blob.retract()
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from tests.pictures import drawing, encoded
 from vision_worker.config import VisionConfig
 from vision_worker.errors import (
     DatabaseUnavailable,
@@ -303,3 +304,19 @@ async def test_another_namespace_keeps_its_own_row_on_the_same_file(
             await other.memory.get(mine.image_id)
         await other.memory.delete(theirs.image_id)
     assert Path(mine.file_path).exists()
+
+
+@pytest.mark.parametrize("turns", range(0, 40, 4))
+async def test_a_save_that_is_given_up_at_any_moment_hinders_no_later_delete(
+    front: Front, turns: int
+) -> None:
+    picture = Picture(encoded(drawing(400, 300), "PNG"), "shapes")
+    saving = asyncio.create_task(front.memory.save(picture))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    saving.cancel()
+    await asyncio.wait([saving])
+    saved = await front.memory.save(picture)
+    await front.memory.delete(saved.image_id)
+
+    assert not Path(saved.file_path).exists()
