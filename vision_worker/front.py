@@ -19,6 +19,7 @@ from vision_worker.memory import ImageMemory
 from vision_worker.migrate import migrate
 from vision_worker.query import ImageQuery, Limits
 from vision_worker.queue import Doorbell
+from vision_worker.recall import Recall
 from vision_worker.store import ImageStore
 from vision_worker.views import ImageViews
 
@@ -66,6 +67,7 @@ class Front:
             local=self._local_encoder if config.local_encoder else None,
         )
         limits = Limits(config.max_file_size, config.max_pixels, config.allowed_roots)
+        self.recall = Recall(self.index, self.encoder)
         self.query = ImageQuery(self.encoder, self.index, self._decoders, limits)
         self.views = ImageViews(self._decoders, max_pixels=config.max_pixels)
 

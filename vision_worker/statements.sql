@@ -820,3 +820,21 @@ WHERE memories.id = images.memory_id
     AND keepsakes.namespace = $1 AND keepsakes.id = ANY($2::uuid[])
     AND ($3::int IS NULL OR keepsakes.trashed_at <= now() - make_interval(days => $3))
 RETURNING images.sha256
+
+-- name: recall_words
+SELECT id, about_key, words FROM keepsakes
+WHERE namespace = $1 AND trashed_at IS NULL
+ORDER BY coalesce(recalled_at, created_at) DESC, id
+
+-- name: recall_looks
+-- Keepsakes that are nearer to the query ($3) than to every neutral sentence ($4), by a margin ($5).
+SELECT keepsakes.id, images.embedding <=> $3::text::vector AS distance
+FROM keepsakes
+JOIN memories_image AS images ON images.id = keepsakes.image_id
+WHERE keepsakes.namespace = $1 AND keepsakes.trashed_at IS NULL
+    AND images.embedding IS NOT NULL AND images.embedding_model = ANY($2::text[])
+    AND (images.embedding <=> $3::text::vector) + $5::float8 < (
+        SELECT min(images.embedding <=> neutral::vector)
+        FROM unnest($4::text[]) AS neutral
+    )
+ORDER BY distance, keepsakes.id
